@@ -201,6 +201,11 @@ def test_an_interrupt_ends_with_0(use: Use) -> None:
     assert run("try") == (0, "half\n", "")
 
 
+def test_a_question_without_an_answer_ends_with_1(use: Use) -> None:
+    use(lambda: typer.confirm("Delete it?"))
+    assert run("try")[0] == 1
+
+
 def test_a_reader_that_goes_away_is_no_error(use: Use) -> None:
     def command() -> None:
         raise BrokenPipeError

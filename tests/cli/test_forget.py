@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ STATES = {
     "shop.stopped": TableState("shop.stopped", "stopped", version=3),
     "shop.old": TableState("shop.old", "dropped", version=3, changelog_version=2),
     "shop.named": TableState("shop.named", "dropped", version=3),
-    "shop.part": TableState("shop.part", "dropped", version=3, place=Place("shop.all", shard="a")),
+    "shop.part": TableState("shop.part", "dropped", version=3, place=Place("other.all", shard="a")),
+    "shop.new": TableState("shop.new", "dropped"),
     "other.t": TableState("other.t", "excluded", version=1),
 }
 
@@ -70,11 +72,11 @@ def running(monkeypatch: pytest.MonkeyPatch, state: str, reason: str | None = No
     ("table", "problem"),
     [
         ("old", "old is no table's name: write db.table"),
-        ("shop.what", "has no table shop.what; it has other.t, shop.named, shop.old, shop.orders, shop.part and 1"),
+        ("shop.what", "has no table shop.what; it has other.t, shop.named, shop.new, shop.old, shop.orders and 2"),
         ("shop.orders", 'the pipeline follows it: leave it out first ("!shop.orders"), then repeat'),
         ("shop.stopped", "shop.stopped is in source.tables"),
         ("shop.named", "shop.named is in source.tables"),
-        ("shop.part", "the rows of shop.part are part of shop.all in the lake"),
+        ("shop.part", "the rows of shop.part are part of other.all in the lake"),
     ],
 )
 def test_what_is_refused_at_once(pipeline: Path, table: str, problem: str) -> None:
@@ -120,6 +122,73 @@ def test_data_are_deleted_after_a_question(pipeline: Path, monkeypatch: pytest.M
     assert ([folder.exists() for folder in folders], code) == ([not deleted] * 2, 0 if deleted else 1)
     assert (f"deleted: {folders[1]}" in out) == deleted
     assert bool(inbox(pipeline).signals()) == deleted
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_question_without_an_answer_deletes_nothing(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    running(monkeypatch, "done")
+    monkeypatch.setattr("headgate.cli._forget.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: terminal)))
+    code, _, err = run(str(pipeline), "shop.old", "--delete-data", stdin="")
+    assert (code, "add --yes" in err) == (1, not terminal)
+    assert inbox(pipeline).signals() == {}
+
+
+def test_a_folder_that_is_gone_counts_as_deleted(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, "done")
+    folder = pipeline.parent / "lake" / "shop" / "old"
+    (folder / "_delta_log").mkdir(parents=True)
+    code, out, err = run(str(pipeline), "shop.old", "--delete-data", "--yes")
+    gone = pipeline.parent / "lake" / "_changelog" / "shop" / "old"
+    assert (code, out.splitlines()[1:], err) == (0, [f"deleted: {folder}", f"deleted: {gone}"], "")
+
+
+def test_a_table_without_a_version_has_no_folders(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, "done")
+    assert run(str(pipeline), "shop.new", "--delete-data")[:2] == (
+        0,
+        "done: forget-table of shop.old\nno folders to delete\n",
+    )
+
+
+@pytest.mark.parametrize(("error", "code"), [(PermissionError(13, "Permission denied"), 3), (KeyboardInterrupt(), 1)])
+def test_folders_that_a_failed_deletion_leaves_are_named(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    running(monkeypatch, "done")
+    deleted: list[str] = []
+
+    def delete(folder: str, **_: object) -> None:
+        if deleted:
+            raise error
+        deleted.append(folder)
+
+    monkeypatch.setattr("shutil.rmtree", delete)
+    ended, out, err = run(str(pipeline), "shop.old", "--delete-data", "--yes")
+    left = pipeline.parent / "lake" / "_changelog" / "shop" / "old"
+    assert (ended, out.splitlines()[1:]) == (code, [f"deleted: {deleted[0]}"])
+    assert f"what is left of {left} can be removed by hand" in err
+
+
+def test_folders_of_a_table_that_was_forgotten_are_named(pipeline: Path) -> None:
+    lake = pipeline.parent / "lake"
+    for name in ("other/gone", "other/all", "shop/begun"):
+        (lake / name / "_delta_log").mkdir(parents=True)
+    code, _, err = run(str(pipeline), "other.gone", "--delete-data")
+    assert (code, f"has no table other.gone; {lake / 'other' / 'gone'} can be removed by hand" in err) == (2, True)
+    assert "by hand" not in run(str(pipeline), "other.all")[2], "shop.part is in it"
+    assert "by hand" not in run(str(pipeline), "shop.begun")[2], "its first batch may be under way"
+
+
+def test_an_interrupt_ends_the_waiting_with_1(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    running(monkeypatch, "taken")
+    monkeypatch.setattr("headgate.cli._outcome.time.sleep", interrupt)
+    code, _, err = run(str(pipeline), "shop.old")
+    assert (code, "is still under way" in err) == (1, True)
 
 
 def test_data_are_deleted_only_beside_a_run(pipeline: Path) -> None:

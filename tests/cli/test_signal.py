@@ -142,3 +142,22 @@ def test_wait_ends_with_the_outcome(
     done, out, err = run(str(pipeline), "log", "x", "--id", "s", "--wait")
     shown = [line for line in out.splitlines()[1:] if not line.startswith("sent")]
     assert (done, shown, err) == (code, lines, "")
+
+
+def test_waiting_ends_without_an_answer(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later signal of the same id has replaced the file, or so many came that the answer is no longer kept."""
+    kept = {"id": "s", "type": "log", "state": "sent", "at_us": 1, "sent_us": 5}
+    monkeypatch.setattr("headgate.status.read_status", lambda _: status(signals=[kept]))
+    monkeypatch.setattr("headgate.cli._outcome.time.sleep", lambda _: None)
+    code, out, err = run(str(pipeline), "log", "x", "--id", "s", "--wait")
+    assert (code, out) == (1, "s\n")
+    assert "signal s was replaced, or its answer is no longer kept" in err
+
+
+def test_an_interrupt_ends_the_waiting_with_1(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headgate.cli._outcome.time.sleep", interrupt)
+    code, out, err = run(str(pipeline), "pause-snapshot", "--id", "s", "--wait")
+    assert (code, out, "signal s is still under way" in err) == (1, "s\n", True)

@@ -153,7 +153,7 @@ def test_before_the_first_run(pipeline: Path) -> None:
     assert run(str(pipeline))[:2] == (1, f"shop: not running; no run has written to {pipeline.parent / 'lake'} yet\n")
     code, out, _ = run(str(pipeline), "--json")
     assert code == 1
-    assert json.loads(out) == {"pipeline": "shop", "condition": "not running"}
+    assert json.loads(out) == {"pipeline": "shop", "signals": [], "condition": "not running"}
     assert not (pipeline.parent / "lake").exists()
 
 
@@ -190,7 +190,7 @@ def test_the_picture_shows_names_as_they_are() -> None:
     tables = {"shop.[red]x": {"state": "stopped", "reason": "gone [b]"}}
     value = status(state="failed", error="no [b]grant", tables=tables)
     screen = Console(file=io.StringIO(), width=120, color_system=None)
-    screen.print(_status._picture(value, "shop", "lake"))
+    screen.print(_status._picture(_status._Seen(value, value.signals), "shop", "lake"))
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
     for text in ("shop: failed", "no [b]grant", "shop.[red]x", "gone [b]", "5 transactions, 7 changes", "[b]DROP"):
@@ -239,6 +239,38 @@ def test_signals_and_what_became_of_them(pipeline: Path) -> None:
     value = json.loads(run(str(pipeline), "--json")[1])
     assert [one["state"] for one in value["signals"]] == ["sent", "running", "refused"]
     assert code == 0
+
+
+def test_open_signals_are_shown_first(pipeline: Path) -> None:
+    answers = [{"id": f"s{n}", "type": "log", "state": "done", "at_us": 1} for n in range(6)]
+    put(pipeline, status(signals=[*answers, {"id": "x", "type": "execute-snapshot", "state": "taken", "at_us": 1}]))
+    lines = [line for line in run(str(pipeline))[1].splitlines() if line.startswith("signal ")]
+    assert [line.split()[1] for line in lines] == ["x", "s0", "s1", "s2", "s3"]
+
+
+def test_signals_wait_for_the_first_run(pipeline: Path) -> None:
+    inbox = ControlFolder(str(pipeline.parent / "lake" / "_headgate" / "inbox"))
+    submit(inbox, parse_signal({"id": "one", "type": "pause-snapshot"}), time.time_ns() // 1000)
+    code, out, _ = run(str(pipeline))
+    first, second = out.splitlines()
+    assert (code, "no run has written" in first, second.startswith("signal one sent ")) == (1, True, True)
+    assert [one["id"] for one in json.loads(run(str(pipeline), "--json")[1])["signals"]] == ["one"]
+    text = io.StringIO()
+    Console(file=text, width=200).print(_status._picture(_status._read(inbox), "shop", "lake"))
+    assert "signal one sent " in text.getvalue()
+
+
+def test_a_file_in_the_inbox_that_is_no_signal(pipeline: Path) -> None:
+    put(pipeline, status())
+    folder = pipeline.parent / "lake" / "_headgate" / "inbox" / "signals"
+    folder.mkdir()
+    (folder / "x.json").write_text("[1]")
+    (folder / "y.json").write_text("{}")
+    lines = [line for line in run(str(pipeline))[1].splitlines() if line.startswith("signal ")]
+    texts = {line.split()[1]: line.split(" ago: ")[1] for line in lines}
+    assert texts["y"] == "not a signal"
+    assert texts["x"].startswith("not a signal: ")
+    assert "None" not in "".join(lines)
 
 
 @pytest.mark.parametrize(("state", "code"), [("excluded", 0), ("dropped", 0), ("stale", 1), ("stopped", 1)])

@@ -142,7 +142,8 @@ def test_a_bad_signal_is_answered() -> None:
 def test_a_reading_that_fails_later_ends_with_the_reason() -> None:
     story = Story()
     story.batch(snapshot_action("s", A, B), readings={A: reading(1), B: {"state": "waits"}})
-    refusals = [snapshot_action("s", error=f"{t}: no", refused={t: ["SQL_EXCEPTION", f"no {t}"]}) for t in (A, B)]
+    refused = {t: {t: ["SQL_EXCEPTION", f"no {t}"]} for t in (A, B)}
+    refusals = [snapshot_action("s", late=True, error=f"{t}: no", refused=refused[t]) for t in (A, B)]
     notifications = story.batch(*refusals)
     scans = [one.additional_data for one in notifications if one.type == "TABLE_SCAN_COMPLETED"]
     assert [(scan["status"], scan["reason"]) for scan in scans] == [("SQL_EXCEPTION", f"no {t}") for t in (A, B)]

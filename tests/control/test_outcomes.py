@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.control.test_events import A, B, Story, reading, snapshot_action
@@ -9,6 +11,12 @@ from tests.control.test_events import A, B, Story, reading, snapshot_action
 
 def answers(story: Story) -> list[tuple[str, str, str | None]]:
     return [(one.id, one.state.value, one.reason) for one in story.open.answers]
+
+
+def late_refusal(name: str, table: str = A) -> dict[str, Any]:
+    """What the planner reports if it cannot read a table of a signal that an earlier batch took."""
+    reason = "bad filter"
+    return snapshot_action(name, late=True, error=f"{table}: {reason}", refused={table: ["SQL_EXCEPTION", reason]})
 
 
 def test_a_snapshot_is_taken_runs_and_is_done() -> None:
@@ -28,12 +36,19 @@ def test_what_was_not_read_is_the_reason() -> None:
     story.batch(snapshot_action("s", A, error=f"{B}: no key"), readings={A: reading(1, "read")}, rows={A: 1})
     assert answers(story) == [("s", "partly", f"{B}: no key")]
     story.batch(snapshot_action("t", A), readings={A: reading(2, "read")}, suspended={A: ("stopped", "altered")})
-    assert answers(story)[0] == ("t", "partly", f"{A}: altered")
+    assert answers(story)[0] == ("t", "refused", f"{A}: altered"), "none of its tables was read"
     story.batch(snapshot_action("u", error="no table of this pipeline matches x"))
     assert answers(story)[0] == ("u", "refused", "no table of this pipeline matches x")
     story.batch(snapshot_action("v", A), readings={A: {"state": "waits"}})
-    story.batch(snapshot_action("v", error=f"{A}: bad filter", refused={A: ["SQL_EXCEPTION", "bad filter"]}))
-    assert answers(story)[0] == ("v", "partly", f"{A}: bad filter"), "nothing of it was read, which is known later"
+    story.batch(late_refusal("v"))
+    assert answers(story)[0] == ("v", "refused", f"{A}: bad filter")
+
+
+def test_a_table_that_was_read_earlier_counts() -> None:
+    story = Story()
+    story.batch(snapshot_action("s", A, B), readings={A: reading(1, "read"), B: {"state": "waits"}}, rows={A: 1})
+    story.batch(late_refusal("s", B), readings={A: {"state": "done"}})
+    assert answers(story) == [("s", "partly", f"{B}: bad filter")]
 
 
 def test_a_stopped_snapshot_names_the_signal() -> None:
@@ -83,4 +98,49 @@ def test_the_last_answers_and_all_open_ones_are_kept() -> None:
     names = [name for name, _, _ in answers(story)]
     assert names == [*(f"s{number}" for number in range(29, 9, -1)), "open"]
     story.batch({"id": "s20", "type": "log", "tables": [], "sent_us": 5}, readings={A: {"state": "waits"}})
-    assert [one.sent_us for one in story.open.answers if one.id == "s20"] == [5], "sent again: one answer, the newest"
+    assert [one.sent_us for one in story.open.answers if one.id == "s20"] == [5, None], "another signal of this id"
+
+
+def test_no_answer_of_a_batch_is_lost_before_readers_have_seen_it() -> None:
+    story, waits = Story(), {A: {"state": "waits"}}
+    story.batch(snapshot_action("old", A), readings=waits)
+    story.batch(*({"id": f"s{number}", "type": "log", "tables": []} for number in range(30)), readings=waits)
+    assert len(story.open.answers) == 31
+    story.batch(readings={A: reading(3, "read")}, rows={A: 1})
+    states = answers(story)
+    assert (len(states), states[-1]) == (20, ("old", "done", None)), "it began first and ended last"
+
+
+def keyed_answers(story: Story) -> list[tuple[str, int | None, str, str | None]]:
+    return [(one.type, one.sent_us, one.state.value, one.reason) for one in story.open.answers]
+
+
+def test_an_id_that_is_used_again_keeps_the_open_answer() -> None:
+    story = Story()
+    story.batch(snapshot_action("x", A, sent_us=1), readings={A: {"state": "waits"}})
+    story.batch({"id": "x", "type": "pause-snapshot", "tables": [], "sent_us": 2}, readings={A: {"state": "waits"}})
+    story.batch(snapshot_action("x", error="no table matches", sent_us=3), readings={A: {"state": "waits"}})
+    expected = [("execute-snapshot", 3, "refused", "no table matches"), ("pause-snapshot", 2, "done", None)]
+    assert keyed_answers(story) == [*expected, ("execute-snapshot", 1, "taken", None)]
+    story.batch(readings={A: reading(4, "read")}, rows={A: 1})
+    assert keyed_answers(story) == [*expected, ("execute-snapshot", 1, "done", None)]
+
+
+def test_two_snapshots_of_one_id_end_each_for_itself() -> None:
+    story, waits = Story(), {"state": "waits"}
+    first, second = snapshot_action("x", A, sent_us=1), snapshot_action("x", B, sent_us=2)
+    story.batch(first, second, readings={A: waits, B: waits})
+    story.batch({"id": "p", "type": "pause-snapshot", "sent_us": 3}, readings={A: waits, B: waits})
+    story.batch(late_refusal("x", B), readings={A: reading(3)}, rows={A: 1})
+    assert keyed_answers(story)[1:] == [
+        ("execute-snapshot", 2, "refused", f"{B}: bad filter"), ("execute-snapshot", 1, "running", None),
+    ]  # fmt: skip
+    story.batch({"id": "x", "type": "stop-snapshot", "tables": [A], "sent_us": 4})
+    assert keyed_answers(story)[-1] == ("execute-snapshot", 1, "stopped", f"signal x stopped {A}")
+
+
+def test_signals_without_a_time_are_told_apart_while_one_is_open() -> None:
+    story = Story()
+    story.batch(snapshot_action("x", A), readings={A: {"state": "waits"}})
+    story.batch({"id": "x", "type": "pause-snapshot", "tables": []}, readings={A: {"state": "waits"}})
+    assert answers(story) == [("x", "done", None), ("x", "taken", None)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.carrier import ControlFolder
+from headgate.control import parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
@@ -38,6 +39,18 @@ def test_signals_of_a_committed_batch_outlast_a_kill(tmp_path: Path) -> None:
     assert signal["id"] == "s1"
     messages.hand_back(batch, {})
     assert len(inbox.signals()) == 1
+
+
+@pytest.mark.parametrize(("sent_us", "late", "left"), [(5, {}, 0), (6, {}, 1), (5, {"late": True}, 1)])
+def test_the_file_of_a_later_signal_with_the_same_id_stays(
+    sent_us: int, late: dict[str, bool], left: int, tmp_path: Path
+) -> None:
+    inbox = ControlFolder(str(tmp_path))
+    submit(inbox, parse_signal({"id": "x", "type": "pause-snapshot"}), sent_us)
+    batch = FakeBatch(9)
+    batch.actions.append({"id": "x", "type": "execute-snapshot", "tables": [], "sent_us": 5, **late})
+    PlannerMessages(inbox).hand_back(batch.described(), {})
+    assert len(inbox.signals()) == left
 
 
 def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:

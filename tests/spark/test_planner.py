@@ -388,7 +388,7 @@ def test_signals_that_make_no_sense_are_answered_and_done_with(signal: dict[str,
     run.control.files["signals/x"] = signal
     assert run.batch()
     (action,) = run.headers[-1]["actions"]
-    assert action["id"] == "x"
+    assert (action["id"], action["type"]) == ("x", signal.get("type", "not a signal"))
     assert message in action["error"]
     assert run.control.signals() == {}
     run.drain()

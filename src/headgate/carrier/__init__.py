@@ -24,7 +24,9 @@ from headgate.carrier._folder import (
     Trouble,
     Waiting,
     parse_request,
+    sent_at,
     signal_path,
+    signal_type,
 )
 from headgate.carrier._image_files import ImageFolder, open_images, serialised
 from headgate.carrier._images import (
@@ -115,8 +117,10 @@ __all__ = [
     "op_letters",
     "open_images",
     "parse_request",
+    "sent_at",
     "serialised",
     "signal_path",
+    "signal_type",
     "summarise",
     "typed_batch",
     "typed_images",

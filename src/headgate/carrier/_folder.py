@@ -36,7 +36,9 @@ __all__ = [
     "Trouble",
     "Waiting",
     "parse_request",
+    "sent_at",
     "signal_path",
+    "signal_type",
 ]
 
 
@@ -305,5 +307,16 @@ def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
     """Return when a signal was submitted, µs since 1970 UTC; 0 for requests, which come first."""
     if signal.get("type") in SINK_SIGNALS:
         return 0
-    submitted_us = signal.get("submitted_us")
-    return submitted_us if isinstance(submitted_us, int) else written_us
+    submitted_us = sent_at(signal)
+    return written_us if submitted_us is None else submitted_us
+
+
+def signal_type(signal: Mapping[str, Any]) -> str:
+    """Return the type of a signal in the inbox; ``not a signal`` if the file names none."""
+    return str(signal.get("type") or "not a signal")
+
+
+def sent_at(signal: Mapping[str, Any]) -> int | None:
+    """Return when a signal in the inbox was sent, in microseconds since 1970 UTC; None: it does not say so."""
+    value = signal.get("submitted_us")
+    return value if isinstance(value, int) else None

@@ -35,7 +35,7 @@ __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
 
 OK: Final = 0
 DIFFERENT: Final = 1
-"""A difference was found, or a check failed."""
+"""A difference was found, a check failed, or what was requested is not done."""
 MISUSED: Final = 2
 """Bad use or configuration."""
 FAILED: Final = 3
@@ -145,8 +145,10 @@ class _Headgate(typer.core.TyperGroup):
         with Interrupts():
             try:
                 code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
-            except (typer.Abort, KeyboardInterrupt):
+            except KeyboardInterrupt:
                 code = OK
+            except typer.Abort as error:  # Ctrl-C before the command began, or a question without an answer
+                code = OK if isinstance(error.__cause__, KeyboardInterrupt) else DIFFERENT
             except Exception as error:  # noqa: BLE001 - every error becomes one line and an exit code here
                 code = _print_error(error, debug=debug)
         if standalone_mode:
@@ -221,7 +223,7 @@ Start with [bold]headgate check mysql://user@host:3306[/bold], then [bold]headga
 run[/bold]. The password comes from the environment variable HEADGATE_PASSWORD.
 
 Exit codes: 0 success, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
-The first Ctrl-C ends a command cleanly, a second one at once.
+The first Ctrl-C ends a command cleanly (with 1 where it waits for an answer), a second one at once.
 """
 
 

@@ -12,12 +12,14 @@ from headgate.files import file_errors
 if TYPE_CHECKING:
     from headgate.carrier import ControlFolder
     from headgate.control import Signal
-    from headgate.status import SignalStatus, Status
+    from headgate.status import Status
 
 __all__ = ["is_running", "send", "wait_for"]
 
 _SECONDS: Final = 0.5
 """Interval in which the status is read; a run writes it after each batch."""
+_MISSED: Final = 20
+"""Polls without the signal until its answer is given up: 10 s, in which a run writes its status at least once."""
 
 
 def send(inbox: ControlFolder, signal: Signal) -> int:
@@ -33,25 +35,40 @@ def send(inbox: ControlFolder, signal: Signal) -> int:
     return sent_us
 
 
-def wait_for(inbox: ControlFolder, pipeline: str, signal: Signal, sent_us: int) -> SignalStatus:
-    """Wait for a signal's last state, and print each state that it enters. Ctrl-C ends the waiting, not the signal."""
+def wait_for(inbox: ControlFolder, pipeline: str, signal: Signal, sent_us: int) -> bool:
+    """Wait for a signal's last state, and print each state that it enters. Return whether the signal is done.
+
+    False also if the answer is no longer kept, and after Ctrl-C, which ends the waiting and not the signal.
+    """
+    try:
+        return _wait_for(inbox, pipeline, signal, sent_us)
+    except KeyboardInterrupt:
+        warn(f"signal {signal.id} is still under way; headgate status shows what becomes of it")
+        return False
+
+
+def _wait_for(inbox: ControlFolder, pipeline: str, signal: Signal, sent_us: int) -> bool:
+    from headgate.control import SignalState
     from headgate.status import signal_text
 
-    shown, warned = "", False
-    while True:
+    shown, warned, missed = "", False, 0
+    while missed < _MISSED:
         status = _read(inbox)
-        if not warned and not (status is not None and status.is_alive()):
+        runs = status is not None and status.is_alive()
+        if not warned and not runs:
             warn(f"pipeline {pipeline} is not running; the signal waits in {inbox.path} for its next run")
             warned = True
-        for one in status.signals if status is not None else ():
-            if (one.id, one.sent_us) != (signal.id, sent_us):
-                continue
-            if one.state != shown:
-                write_lines([f"{one.state}: {signal_text(one)}"])
-                shown = one.state
-            if one.is_over:
-                return one
+        signals = () if status is None else status.signals
+        answer = next((one for one in signals if (one.id, one.sent_us) == (signal.id, sent_us)), None)
+        missed = missed + 1 if runs and answer is None else 0
+        if answer is not None and answer.state != shown:
+            write_lines([f"{answer.state}: {signal_text(answer)}"])
+            shown = answer.state
+        if answer is not None and answer.is_over:
+            return answer.state is SignalState.DONE
         time.sleep(_SECONDS)
+    warn(f"signal {signal.id} was replaced, or its answer is no longer kept")
+    return False
 
 
 def is_running(inbox: ControlFolder) -> bool:

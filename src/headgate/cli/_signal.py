@@ -74,7 +74,7 @@ def signal(
     The signal is put into the pipeline's inbox, and its id is printed. The pipeline takes it with its next batch, or
     when it starts. Live changes continue meanwhile, except with --type blocking. headgate status shows what became of
     it: sent, taken, running, then done, partly, stopped or refused, with the reason. With --wait the exit code is 0 if
-    it is done, else 1.
+    it is done, else 1; Ctrl-C ends the waiting with 1, and the signal stays under way.
 
     Examples:
       headgate signal pipeline.toml execute-snapshot --tables shop.orders --tables 'shop.item*' --wait
@@ -90,7 +90,6 @@ def signal(
     from headgate.carrier import ControlFolder
     from headgate.cli._outcome import is_running, send, wait_for
     from headgate.config import load_config
-    from headgate.control import SignalState
     from headgate.lake import Lake
 
     config = load_config(pipeline)
@@ -108,7 +107,7 @@ def signal(
     sent_us = send(inbox, parsed_signal)
     write_lines([parsed_signal.id])
     if wait:
-        return int(wait_for(inbox, config.name, parsed_signal, sent_us).state is not SignalState.DONE)
+        return 0 if wait_for(inbox, config.name, parsed_signal, sent_us) else 1
     if not is_running(inbox):
         warn(f"pipeline {config.name} is not running; the signal waits in {inbox.path} for its next run")
     return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -55,25 +55,34 @@ def command(
     if watch:
         _watch(inbox, config.name, lake.path, as_json=as_json)
         return 0
-    status = _read(inbox)
+    seen = _read(inbox)
     if as_json:
-        write_lines([_json(status, config.name)])
+        write_lines([_json(seen, config.name)])
     elif on_terminal():
-        console().print(_picture(status, config.name, lake.path))
+        console().print(_picture(seen, config.name, lake.path))
     else:
-        write_lines(_lines(status, config.name, lake.path))
+        write_lines(_lines(seen, config.name, lake.path))
+    status = seen.status
     return 1 if status is None or status.needs_attention() else 0
 
 
-def _read(inbox: ControlFolder) -> Status | None:
-    """Read the status.
+class _Seen(NamedTuple):
+    """A pipeline's status, None before its first run, and the signals to show."""
+
+    status: Status | None
+    signals: tuple[SignalStatus, ...]
+
+
+def _read(inbox: ControlFolder) -> _Seen:
+    """Read the status and the signals.
 
     :raises TargetError: the file cannot be read, or is damaged.
     """
-    from headgate.status import read_status
+    from headgate.status import read_status, waiting_signals
 
     with file_errors(f"{inbox.path} cannot be read", TargetError):
-        return read_status(inbox)
+        status = read_status(inbox)
+        return _Seen(status, waiting_signals(inbox) if status is None else status.signals)
 
 
 def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None:
@@ -88,16 +97,17 @@ def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None
     before: object = ()
     while True:
         try:
-            status = _read(inbox)
+            seen = _read(inbox)
         except HeadgateError as error:
-            seen: object = str(error)
+            now: object = str(error)
             lines = [_json_problem(name, error)] if as_json else [f"{name}: {error}"]
         else:
-            seen = None if status is None else (status.updated_us, status.condition())
-            lines = [_json(status, name)] if as_json else [*_lines(status, name, lake)]
-        if seen != before:
+            status, signals = seen
+            now = status and (status.updated_us, status.condition()), [(one.id, one.state) for one in signals]
+            lines = [_json(seen, name)] if as_json else [*_lines(seen, name, lake)]
+        if now != before:
             write_lines(lines)
-            before = seen
+            before = now
         time.sleep(_SECONDS)
 
 
@@ -117,9 +127,11 @@ def _json_problem(name: str, error: HeadgateError) -> str:
     return json.dumps({"pipeline": name, "condition": "unknown", "problem": str(error)}, ensure_ascii=False)
 
 
-def _json(status: Status | None, name: str) -> str:
+def _json(seen: _Seen, name: str) -> str:
     """Return one line: the file's content and ``condition``."""
-    value = {"pipeline": name} if status is None else status.to_dict()
+    status = seen.status
+    value: dict[str, Any] = {"pipeline": name} if status is None else status.to_dict()
+    value["signals"] = [one.model_dump(mode="json") for one in seen.signals]
     value["condition"] = "not running" if status is None else status.condition()
     return json.dumps(value, ensure_ascii=False)
 
@@ -153,11 +165,13 @@ def _not_begun(name: str, lake: str) -> str:
     return f"{name}: not running; no run has written to {lake} yet"
 
 
-def _lines(status: Status | None, name: str, lake: str) -> Iterator[str]:
+def _lines(seen: _Seen, name: str, lake: str) -> Iterator[str]:
     from headgate.status import table_text
 
+    status = seen.status
     if status is None:
         yield _not_begun(name, lake)
+        yield from map(_signal, _shown(seen.signals))
         return
     yield f"{name}: {status.condition()}, {_head(status)}"
     if status.error:
@@ -166,21 +180,22 @@ def _lines(status: Status | None, name: str, lake: str) -> Iterator[str]:
         yield f"  {text}"
     for table, state in status.tables_now().items():
         yield f"  {table} {state.state}: {table_text(state, status.read_progress(table))}"
-    for signal in status.signals[:_SIGNALS]:
-        yield _signal(signal)
+    yield from map(_signal, _shown(seen.signals))
     for warning in status.warnings:
         yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
 
 
-def _picture(status: Status | None, name: str, lake: str) -> Group:
+def _picture(seen: _Seen, name: str, lake: str) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     from headgate.status import table_text
 
+    status = seen.status
+    signals = [Text(_signal(one), SIGNAL_STYLES[one.state]) for one in _shown(seen.signals)]
     if status is None:
-        return Group(Text(_not_begun(name, lake)))
+        return Group(Text(_not_begun(name, lake)), *signals)
     condition = status.condition()
     parts: list[Text | Table] = [
         Text.assemble((name, "bold"), ": ", (condition, _STYLES[condition]), f", {_head(status)}")
@@ -196,12 +211,16 @@ def _picture(status: Status | None, name: str, lake: str) -> Group:
         parts.append(tables)
     for batch in status.recent[:_BATCHES]:
         parts.append(Text(_batch(batch), "dim"))
-    for signal in status.signals[:_SIGNALS]:
-        parts.append(Text(_signal(signal), SIGNAL_STYLES[signal.state]))
+    parts += signals
     for warning in status.warnings:
         style = "red" if warning.level == "error" else "yellow"
         parts.append(Text(f"{warning.level} {_ago(warning.at_us)}: {warning.text}", style))
     return Group(*parts)
+
+
+def _shown(signals: Iterable[SignalStatus]) -> list[SignalStatus]:
+    """Return the newest signals, those first that are still open."""
+    return sorted(signals, key=lambda one: one.is_over)[:_SIGNALS]
 
 
 def _signal(signal: SignalStatus) -> str:

@@ -13,7 +13,7 @@ each of its tables has been read once from its first chunk to its last, whatever
 - A batch that was not committed has sent nothing, so its replay may send something else.
 - A committed batch is never evaluated again: its notifications are in its row, with their ids.
 - ``event_id`` is made of the pipeline's name, the batch's epoch, the snapshot, the type and the table (or signal, or
-  reason). It is unique, and the same however often the event is sent.
+  reason), of signals also when they were sent. It is unique, and the same however often the event is sent.
 
 The fields are Debezium's (its documentation, "Receiving Debezium notifications"). ``id`` is that of the signal that
 requested the snapshot. ``additional_data`` holds text only.
@@ -42,7 +42,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from headgate.carrier import SINK_SIGNALS, ReadingProgress
-from headgate.control._outcomes import SignalAnswer, SignalAnswers, SignalState
+from headgate.control._outcomes import SignalAnswer, SignalAnswers, SignalKey, SignalState, signal_key
 
 __all__ = ["INCREMENTAL", "INITIAL", "BatchFacts", "Notification", "OpenSnapshots", "batch_notifications"]
 
@@ -105,6 +105,19 @@ class _OpenSnapshot:
     aggregate: str
     tables: tuple[str, ...]
     left: tuple[str, ...]
+    sent_us: int | None = None
+    """When its signal was sent, if known."""
+    is_read: bool = False
+    """Whether one of its tables was read from its first chunk to its last."""
+
+    @property
+    def key(self) -> SignalKey:
+        """The signal that requested it."""
+        return self.id, self.sent_us
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> _OpenSnapshot:
+        return cls(**{**value, "tables": tuple(value["tables"]), "left": tuple(value["left"])})
 
     def without(self, tables: Collection[str]) -> _OpenSnapshot:
         """Return it with these tables read."""
@@ -142,10 +155,7 @@ class OpenSnapshots:
     def from_dict(cls, value: Mapping[str, Any]) -> OpenSnapshots:
         """Create it from the result of :meth:`to_dict`."""
         return cls(
-            tuple(
-                _OpenSnapshot(one["id"], one["aggregate"], tuple(one["tables"]), tuple(one["left"]))
-                for one in value["snapshots"]
-            ),
+            tuple(map(_OpenSnapshot.from_dict, value["snapshots"])),
             {table: (int(since), int(rows)) for table, (since, rows) in value["rows"].items()},
             tuple(value["missed"]),
             tuple(map(SignalAnswer.from_dict, value["answers"])),
@@ -181,23 +191,24 @@ class NotificationBuilder:
         rows = {table: counted for table, counted in self._rows.items() if table in left}
         return OpenSnapshots(tuple(self.open), rows, tuple(sorted(self._missed & left)), self._answers.kept())
 
-    def _add(self, name: str, aggregate: str, kind: str, subject: str = "", **data: str) -> None:
+    def _add(self, key: SignalKey, aggregate: str, kind: str, subject: str = "", **data: str) -> None:
         facts = self.facts
-        identity = "\n".join([facts.pipeline, str(facts.epoch), aggregate, name, kind, subject])
+        identity = "\n".join([facts.pipeline, str(facts.epoch), aggregate, _text(key), kind, subject])
         more = {"connector_name": facts.pipeline, "epoch": str(facts.epoch), **data}
         event = str(uuid.uuid5(_NAMESPACE, identity))
-        self.notifications.append(Notification(event, name, aggregate, kind, more, facts.committed_ms))
+        self.notifications.append(Notification(event, key[0], aggregate, kind, more, facts.committed_ms))
 
     def _add_for(self, one: _OpenSnapshot, kind: str, subject: str = "", **data: str) -> None:
-        self._add(one.id, one.aggregate, kind, subject, **data)
+        self._add(one.key, one.aggregate, kind, subject, **data)
 
     # --- signals
 
     def process_signal(self, action: Mapping[str, Any]) -> None:
         """Process one signal."""
-        name, kind = str(action.get("id")), str(action.get("type"))
+        key, kind = signal_key(action), str(action.get("type"))
         tables = tuple(str(table) for table in action.get("tables") or ())
-        answer = self._answers.take(action, tables) if kind not in (*SINK_SIGNALS, "snapshot-cut") else None
+        is_users = kind not in (*SINK_SIGNALS, "snapshot-cut") and not action.get("late")
+        answer = self._answers.take(action, tables) if is_users else None
         refused: Mapping[str, Sequence[str]] = action.get("refused") or {}
         self._refused |= {table: (status, reason) for table, (status, reason) in refused.items()}
         if kind == "redo":
@@ -205,55 +216,60 @@ class NotificationBuilder:
             return
         if action.get("error"):
             reason = str(action["error"])
-            self._add(name, SIGNAL, "REJECTED", reason, signal_type=kind, reason=reason)
+            self._add(key, SIGNAL, "REJECTED", reason, signal_type=kind, reason=reason)
+        if action.get("late"):
+            for one in self.open:
+                if one.id == key[0] and not refused.keys().isdisjoint(one.left):
+                    self._answers.fail(one.key, str(action["error"]))
+            return
         if kind in ("execute-snapshot", "resnapshot"):
-            self._begin(name, INCREMENTAL, tables)
-            self._report_unread(name, action, refused)
+            self._begin(key, INCREMENTAL, tables)
+            self._report_unread(key, action, refused)
         elif kind == "stop-snapshot":
-            self._stop(name, frozenset(tables))
+            self._stop(key, frozenset(tables))
         elif kind in ("pause-snapshot", "resume-snapshot") and not action.get("error"):
             word = "PAUSED" if kind == "pause-snapshot" else "RESUMED"
-            for one in self.open or [_OpenSnapshot(name, INCREMENTAL, (), ())]:
-                self._add_for(one, word, name, data_collections=_list(one.tables), signal=name)
+            for one in self.open or [_OpenSnapshot(key[0], INCREMENTAL, (), (), key[1])]:
+                self._add_for(one, word, _text(key), data_collections=_list(one.tables), signal=key[0])
             return
         if answer is not None and answer.state is SignalState.DONE and not (kind == "stop-snapshot" and tables):
             more = {} if answer.reason is None else {"reason": answer.reason}
-            self._add(name, SIGNAL, "DONE", signal_type=kind, **more)
+            self._add(key, SIGNAL, "DONE", signal_type=kind, **more)
 
-    def _begin(self, name: str, aggregate: str, tables: tuple[str, ...]) -> None:
+    def _begin(self, key: SignalKey, aggregate: str, tables: tuple[str, ...]) -> None:
         if not tables:
             return
-        self._add(name, aggregate, "STARTED", data_collections=_list(tables))
+        self._add(key, aggregate, "STARTED", data_collections=_list(tables))
         self._missed -= set(tables)
         for index, one in enumerate(self.open):
-            if one.id == name:
+            if one.key == key:
                 self.open[index] = one.with_tables(tables)
                 return
-        self.open.append(_OpenSnapshot(name, aggregate, tables, tables))
+        self.open.append(_OpenSnapshot(key[0], aggregate, tables, tables, key[1]))
 
-    def _report_unread(self, name: str, action: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
+    def _report_unread(self, key: SignalKey, action: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
         """Report tables that the signal named and that are not read for it."""
         unmatched = tuple(str(expression) for expression in action.get("unmatched") or ())
-        nothing = _OpenSnapshot(name, INCREMENTAL, (*refused, *unmatched), ())
-        requested = next((one for one in self.open if one.id == name), nothing)
+        nothing = _OpenSnapshot(key[0], INCREMENTAL, (*refused, *unmatched), (), key[1])
+        requested = next((one for one in self.open if one.key == key), nothing)
         for table, (status, reason) in refused.items():
             if table not in requested.left:
                 self._scanned(requested, table, 0, status, reason)
         for expression in unmatched:
             self._scanned(requested, expression, 0, "UNKNOWN_SCHEMA", "no table of this pipeline matches")
 
-    def _stop(self, signal: str, tables: frozenset[str]) -> None:
-        kept = []
+    def _stop(self, key: SignalKey, tables: frozenset[str]) -> None:
+        kept, signal = [], key[0]
         for one in self.open:
             stopped = [table for table in one.left if table in tables]
             if stopped:
-                self._add_for(one, "ABORTED", signal, data_collections=_list(stopped), signal=signal)
-                self._answers.fail(one.id, f"signal {signal} stopped {_list(stopped)}")
+                self._add_for(one, "ABORTED", _text(key), data_collections=_list(stopped), signal=signal)
+                self._answers.fail(one.key, f"signal {signal} stopped {_list(stopped)}")
             rest = one.stopped(stopped)
             if rest.left or not stopped:
                 kept.append(rest)
             else:
-                self._answers.end(one.id, stopped_by=signal)
+                self._answers.end(one.key, is_read=one.is_read, stopped_by=signal)
         self.open = kept
 
     # --- table reads
@@ -268,7 +284,7 @@ class NotificationBuilder:
             if one.aggregate == INITIAL:
                 self.open[index] = one.with_tables(new)
                 return
-        self._begin(f"initial-{self.facts.epoch}", INITIAL, tuple(new))
+        self._begin((f"initial-{self.facts.epoch}", None), INITIAL, tuple(new))
 
     def follow(self, table: str) -> None:
         """Report the progress of one table."""
@@ -299,7 +315,7 @@ class NotificationBuilder:
     def _report_progress(self, table: str, reading: ReadingProgress) -> None:
         for one in self.open:
             if table in one.left:
-                self._answers.read(one.id)
+                self._answers.read(one.key)
                 self._add_for(
                     one,
                     "IN_PROGRESS",
@@ -323,9 +339,9 @@ class NotificationBuilder:
         for index, one in enumerate(self.open):
             if table in one.left:
                 if reason is not None:
-                    self._answers.fail(one.id, f"{table}: {reason}")
+                    self._answers.fail(one.key, f"{table}: {reason}")
                 self._scanned(one, table, rows, status, reason)
-                self.open[index] = one.without([table])
+                self.open[index] = replace(one.without([table]), is_read=one.is_read or reason is None)
 
     def _scanned(self, one: _OpenSnapshot, table: str, rows: int, status: str, reason: str | None) -> None:
         more = {} if reason is None else {"reason": reason}
@@ -344,9 +360,14 @@ class NotificationBuilder:
         """Report and remove snapshots that have no tables left."""
         for one in self.open:
             if not one.left:
-                self._answers.end(one.id)
+                self._answers.end(one.key, is_read=one.is_read)
                 self._add_for(one, "COMPLETED", data_collections=_list(one.tables))
         self.open = [one for one in self.open if one.left]
+
+
+def _text(key: SignalKey) -> str:
+    name, sent_us = key
+    return name if sent_us is None else f"{name} {sent_us}"
 
 
 def _list(tables: Sequence[str]) -> str:

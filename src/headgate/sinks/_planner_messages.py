@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle
+from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle, sent_at
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
 from headgate.decide import Decision
@@ -51,9 +51,11 @@ class PlannerMessages:
         :param states: all tables after it.
         """
         self._report_finished(states)
+        signals = self._inbox.signals() if batch.header.actions else {}
         for action in batch.header.actions:
-            name = (action.get("file") or action.get("id")) if isinstance(action, dict) else action
-            if name:
+            name = action.get("file") or action["id"]
+            # One that was sent at another time has replaced the signal that the batch took, and waits for a batch.
+            if name in signals and sent_at(signals[name]) == action.get("sent_us") and not action.get("late"):
                 self._inbox.remove_signal(name)
         if len(batch.ends) == 1:
             (end,) = batch.ends

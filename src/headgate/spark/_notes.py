@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from headgate.carrier import sent_at
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
@@ -61,7 +62,7 @@ class Notes:
 
     def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
         """Return whether the signal of this name is another one than the one in ``taken``, which is done."""
-        return name in self.sent and name in signals and signals[name].get("submitted_us") != self.sent[name]
+        return name in self.sent and name in signals and sent_at(signals[name]) != self.sent[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -98,8 +99,8 @@ class Notes:
 
 def sent_times(names: Iterable[str], signals: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Return when these signals were submitted, µs since 1970 UTC, of those that say so."""
-    times = {name: signals[name].get("submitted_us") for name in names if name in signals}
-    return {name: us for name, us in times.items() if isinstance(us, int)}
+    times = {name: sent_at(signals[name]) for name in names if name in signals}
+    return {name: us for name, us in times.items() if us is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from headgate.carrier import Redo, Settle, parse_request, signal_path
+from headgate.carrier import Redo, Settle, parse_request, sent_at, signal_path, signal_type
 from headgate.catalog import TablePatterns, as_globs
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
@@ -105,11 +105,12 @@ def take_signals(
     for name, signal in signals.items():
         if name in plan.taken:
             continue
-        action: dict[str, Any] = {"id": _signal_id(name, signal), "type": str(signal.get("type")), "tables": []}
+        action: dict[str, Any] = {"id": _signal_id(name, signal), "type": signal_type(signal), "tables": []}
         if action["id"] != name:
             action["file"] = name
-        if isinstance(signal.get("submitted_us"), int):
-            action["sent_us"] = signal["submitted_us"]
+        when_us = sent_at(signal)
+        if when_us is not None:
+            action["sent_us"] = when_us
         try:
             action |= _take(plan, name, signal, tables, server)
         except ConfigError as error:

@@ -259,6 +259,7 @@ class SnapshotPlan:
                     "id": name,
                     "type": "execute-snapshot",
                     "tables": [],
+                    "late": True,
                     "error": f"{table}: {refusal.reason}",
                     "refused": {table: list(refusal)},
                 }

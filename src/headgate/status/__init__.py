@@ -19,6 +19,7 @@ from headgate.status._status import (
     WarningStatus,
     pid_namespace,
     read_status,
+    waiting_signals,
 )
 from headgate.status._status_text import (
     activity_lines,
@@ -68,4 +69,5 @@ __all__ = [
     "snapshot_text",
     "table_remarks",
     "table_text",
+    "waiting_signals",
 ]

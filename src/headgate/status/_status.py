@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder
+from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder, sent_at, signal_type
 from headgate.control import OUTCOMES, SignalAnswer, SignalState
 from headgate.errors import TargetError
 from headgate.lake import SUSPENDED, TROUBLED, State
@@ -39,6 +39,7 @@ __all__ = [
     "WarningStatus",
     "pid_namespace",
     "read_status",
+    "waiting_signals",
 ]
 
 _OLD_US = 60_000_000
@@ -346,6 +347,8 @@ class Status(_Model):
 def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | None:
     """Read the pipeline's last status; None: it never wrote one. A run that is gone is :meth:`~Status.at_rest`.
 
+    Without a status, :func:`waiting_signals` has the signals.
+
     :raises TargetError: the file is damaged, or of a newer headgate.
     """
     value = inbox.read(ControlFile.STATUS)
@@ -364,20 +367,28 @@ def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | Non
             f"{inbox.path}/{ControlFile.STATUS} is damaged at {location}; remove it, the pipeline writes it again"
         ) from None
     status = status if status.activity is None or status.is_alive(now_us) else status.at_rest()
-    return status.model_copy(update={"signals": (*_waiting(inbox, status), *status.signals)})
+    return status.model_copy(update={"signals": (*waiting_signals(inbox, status), *status.signals)})
 
 
-def _waiting(inbox: ControlFolder, status: Status) -> list[SignalStatus]:
-    """Return the signals in the inbox that no batch has taken, newest first."""
-    known = {(signal.id, signal.sent_us) for signal in status.signals}
+def waiting_signals(inbox: ControlFolder, status: Status | None = None) -> tuple[SignalStatus, ...]:
+    """Return the signals in the inbox that no batch has taken, newest first.
+
+    :param status: what the pipeline wrote; None: it never ran.
+    """
+    known = {(signal.id, signal.sent_us) for signal in status.signals} if status is not None else set()
+    seen_us = time.time_ns() // 1000 if status is None else status.updated_us
     waiting = []
     for name, signal in inbox.signals().items():
-        given_us, kind = signal.get("submitted_us"), str(signal.get("type"))
-        sent_us, identity = given_us if isinstance(given_us, int) else None, str(signal.get("id") or unquote(name))
+        sent_us, kind, identity = sent_at(signal), signal_type(signal), str(signal.get("id") or unquote(name))
         if kind not in SINK_SIGNALS and (identity, sent_us) not in known:
-            at_us = status.updated_us if sent_us is None else sent_us
-            waiting.append(SignalStatus(id=identity, type=kind, state=SignalState.SENT, sent_us=sent_us, at_us=at_us))
-    return waiting[::-1]
+            at_us, problem = seen_us if sent_us is None else sent_us, signal.get("problem")
+            reason = None if problem is None else str(problem)
+            waiting.append(
+                SignalStatus(
+                    id=identity, type=kind, state=SignalState.SENT, reason=reason, sent_us=sent_us, at_us=at_us
+                )
+            )
+    return tuple(waiting[::-1])
 
 
 def pid_namespace() -> str:

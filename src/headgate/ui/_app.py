@@ -183,9 +183,11 @@ async def _body(request: Request) -> bytes:
 def _from_form(fields: Mapping[str, str]) -> Signal:
     """Return the signal of a filled-in form; ignore fields of other types of signals."""
     kind = fields.get("type", "")
-    tables = expressions(line.strip() for line in fields.get("tables", "").splitlines() if line.strip())
     data: dict[str, Any] = {}
-    if kind in ("execute-snapshot", "stop-snapshot") and tables:
+    tables: list[str] = []
+    if kind in ("execute-snapshot", "stop-snapshot"):
+        tables = expressions(line.strip() for line in fields.get("tables", "").splitlines() if line.strip())
+    if tables:
         data["data-collections"] = tables
     if kind == "execute-snapshot":
         data["type"] = fields.get("kind", "INCREMENTAL")

@@ -12,7 +12,7 @@ from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SourceConfig, check_change, load_config, parse_config, write_config
 from headgate.errors import ConfigError, HeadgateError
 from headgate.lake import Lake
-from headgate.status import Status, TableStatus, read_status
+from headgate.status import SignalStatus, Status, TableStatus, read_status, waiting_signals
 
 __all__ = ["PipelineView", "Watched", "watch"]
 
@@ -89,7 +89,9 @@ class Watched:
         """Return the current state; a file that cannot be read is a ``problem``, not an error."""
         now_us = time.time_ns() // 1000
         try:
-            return PipelineView(self.name, now_us, read_status(self.inbox, now_us))
+            status = read_status(self.inbox, now_us)
+            signals = waiting_signals(self.inbox) if status is None else status.signals
+            return PipelineView(self.name, now_us, status, signals=signals)
         except HeadgateError as error:
             return PipelineView(self.name, now_us, None, str(error))
         except OSError as error:
@@ -104,6 +106,8 @@ class PipelineView:
     now_us: int
     status: Status | None
     problem: str | None = None
+    signals: tuple[SignalStatus, ...] = ()
+    """Also before the first run."""
 
     @property
     def condition(self) -> str:
@@ -135,6 +139,7 @@ class PipelineView:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values: the status file's content, ``condition``, and ``problem`` if there is one."""
         value: dict[str, Any] = {"pipeline": self.name} if self.status is None else self.status.to_dict()
+        value["signals"] = [one.model_dump(mode="json") for one in self.signals]
         value["condition"] = self.condition
         if self.problem is not None:
             value["problem"] = self.problem
