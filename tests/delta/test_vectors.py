@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.delta import VectorFile, positions_of
+from headgate.delta import vectors as vectors_module
 from headgate.delta.vectors import decode, encode, read_vector, rows_of, vector_file
 from headgate.errors import DecodeError
 
@@ -23,21 +24,24 @@ def test_what_is_encoded_is_decoded(rows: set[int]) -> None:
     assert rows_of(decode(encode(positions), "t")).tolist() == sorted(rows)
 
 
-def test_small_vectors_stand_in_the_log_and_others_in_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("inline_bytes", "kinds"), [(0, ["u", "u", "u"]), (256, ["i", "u", "i"])])
+def test_vectors_of_a_commit_stand_in_one_file_and_are_read_from_the_log_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline_bytes: int, kinds: list[str]
+) -> None:
+    """Other writers put small ones into the log; a run takes some bytes."""
+    monkeypatch.setattr(vectors_module, "_INLINE_BYTES", inline_bytes)
     file = VectorFile()
     small, large, runs = [1, 5, 2**32 - 1], list(range(0, 40_000, 7)), list(range(10_000, 90_000))
     descriptors = [file.add(positions_of(np.array(rows, np.uint32))) for rows in (small, large, runs)]
     file.write(str(tmp_path))
-    assert [one["storageType"] for one in descriptors] == ["i", "u", "i"], "a run takes some bytes"
+    assert [one["storageType"] for one in descriptors] == kinds
     assert [one["cardinality"] for one in descriptors] == [3, len(large), 80_000]
     assert [rows_of(read_vector(str(tmp_path), one)).tolist() for one in descriptors] == [small, large, runs]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_no_file_is_written_if_no_vector_needs_it(tmp_path: Path) -> None:
-    file = VectorFile()
-    file.add(positions_of(np.array([3], np.uint32)))
-    file.write(str(tmp_path))
+    VectorFile().write(str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 

@@ -108,7 +108,7 @@ def signals(inbox: ControlFolder) -> list[dict[str, Any]]:
 def test_the_page(app: ASGIApp) -> None:
     page = ask(app, "/")
     assert (page.code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    text = re.sub(r"\d+\.\d s ago", "N s ago", " ".join(re.sub(r"<[^>]*>", " ", page.text).split()))
+    text = " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
     for shown in ("shop running", "lag 1.5 s", "transactions behind ≥ 312", "changes per second 41.2", "25,000",
                   "freshness p50, p99 0.8 s, 2.1 s",
                   "lag 1.5 s at most 12 s in ten minutes", "shop.notes live 1",

@@ -115,10 +115,14 @@ def _left_behind(config: PipelineConfig, lake: Lake, row: LedgerRow, table: str)
     from headgate.lake import Places
     from headgate.stores import folder_of
 
-    used = [f"{folder}/" for one in (*row.tables.values(), *row.merged) for folder in _all_folders(lake, one)]
+    used = [f"{folder}/" for one in _states_of(row) for folder in _all_folders(lake, one)]
     unknown = lake.delta_tables(table, Places(config.routes).of(table)).values()
     free = [folder for folder in unknown if not any(one.startswith(f"{folder}/") for one in used)]
     return [folder for folder in free if folder_of(folder).has_folder("_delta_log")]
+
+
+def _states_of(row: LedgerRow) -> list[TableState | MergedState]:
+    return [*row.tables.values(), *row.merged]
 
 
 def _all_folders(lake: Lake, state: TableState | MergedState) -> Iterable[str]:

@@ -60,8 +60,9 @@ _KEY: Final = struct.Struct("<I")
 _FILE_VERSION: Final = b"\x01"
 _UUID_DIGITS: Final = 20
 _UUID_BYTES: Final = 16
-_INLINE_BYTES: Final = 256
-"""Vectors up to this size are stored in the log: a small file costs more to write, to read and to remove."""
+_INLINE_BYTES: Final = 0
+"""Vectors up to this size are stored in the log. None are, although a small file costs more: Delta's VACUUM ends with an
+error at one (``VacuumCommand.scala`` of 4.4, ``getDeletionVectorRelativePathAndSize``)."""
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 """The digits of Z85 (ZeroMQ RFC 32) and of Python's ``base64.b85encode``: the same code with other letters."""
@@ -172,7 +173,7 @@ def vector_file(descriptor: Descriptor) -> str:
 
 
 class VectorFile:
-    """Vectors of one commit, stored in one file, or in the log if they are small."""
+    """Vectors of one commit, stored in one file."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()

@@ -77,6 +77,17 @@ def live(epoch: int, *images: tuple[Any, ...], table: FakeTable = ORDERS, file: 
     return FakeBatch(epoch).live(table.name).images(table, images, file=file)
 
 
+def test_spark_vacuums_a_table_of_which_few_rows_are_deleted(bench: Bench) -> None:
+    bench.write(first_read((1, "a"), (2, "b")), live(2, ("d", 10, 1, "a")))
+    setting = "spark.databricks.delta.retentionDurationCheck.enabled"
+    bench.spark.conf.set(setting, "false")
+    try:
+        bench.spark.sql(f"VACUUM delta.`{bench.lake.current(NAME)}` RETAIN 0 HOURS")
+    finally:
+        bench.spark.conf.unset(setting)
+    assert bench.rows() == [(2, "b")]
+
+
 def test_a_snapshot_and_then_changes(bench: Bench) -> None:
     bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
     report = bench.write(
