@@ -43,6 +43,7 @@ from headgate.delta import (
     keys_of,
     read_rows,
     snapshot_at,
+    vectors_of,
 )
 from headgate.errors import CommitConflictError
 from headgate.files import cache_folder
@@ -295,7 +296,9 @@ def _plan(
     """Plan the addition of new files and the removal of what they replace; None if there is neither."""
     if not lookup.deleted_rows and not added:
         return None
-    return CommitPlan(base.snapshot, [*added, *keyed.actions(base.snapshot, lookup)], *operation, written=written)
+    marked = keyed.actions(base.snapshot, lookup)
+    written = {*written, *vectors_of(marked)}
+    return CommitPlan(base.snapshot, [*added, *marked], *operation, written=written)
 
 
 def _files(added: Iterable[dict[str, Any]]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,18 +114,11 @@ def _left_behind(config: PipelineConfig, lake: Lake, row: LedgerRow, table: str)
     from headgate.lake import Places
     from headgate.stores import folder_of
 
-    used = [f"{folder}/" for one in _states_of(row) for folder in _all_folders(lake, one)]
+    states: list[TableState | MergedState] = [*row.tables.values(), *row.merged]
+    used = [f"{folder}/" for one in states for folder in lake.delta_tables(one.table, one.place).values()]
     unknown = lake.delta_tables(table, Places(config.routes).of(table)).values()
     free = [folder for folder in unknown if not any(one.startswith(f"{folder}/") for one in used)]
     return [folder for folder in free if folder_of(folder).has_folder("_delta_log")]
-
-
-def _states_of(row: LedgerRow) -> list[TableState | MergedState]:
-    return [*row.tables.values(), *row.merged]
-
-
-def _all_folders(lake: Lake, state: TableState | MergedState) -> Iterable[str]:
-    return lake.delta_tables(state.table, state.place).values()
 
 
 def _by_hand(folders: list[str]) -> str:

@@ -30,7 +30,7 @@ from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_plai
 from headgate.delta._restore import restoration
 from headgate.delta._successor import new_successor, retire_successor, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
-from headgate.delta.vectors import VectorFile, positions_of
+from headgate.delta.vectors import VectorFile, positions_of, vectors_of
 
 if TYPE_CHECKING:
     from headgate.delta._change import KeyedTable, KeyLookup, Sequences
@@ -100,6 +100,7 @@ __all__ = [
     "union_actions",
     "unsupported_properties",
     "unsupported_requirements",
+    "vectors_of",
     "version_at",
     "with_properties",
     "worth_checkpoint",

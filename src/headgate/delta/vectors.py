@@ -28,7 +28,7 @@ import base64
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -48,6 +48,7 @@ __all__ = [
     "rows_of",
     "vector_below",
     "vector_file",
+    "vectors_of",
 ]
 
 Positions: TypeAlias = "BitMap"
@@ -61,8 +62,8 @@ _FILE_VERSION: Final = b"\x01"
 _UUID_DIGITS: Final = 20
 _UUID_BYTES: Final = 16
 _INLINE_BYTES: Final = 0
-"""Vectors up to this size are stored in the log. None are, although a small file costs more: Delta's VACUUM ends with an
-error at one (``VacuumCommand.scala`` of 4.4, ``getDeletionVectorRelativePathAndSize``)."""
+"""Vectors up to this size are stored in the log. None are, although a small file costs more: Delta's VACUUM ends with
+an error at one (``VacuumCommand.scala`` of 4.4, ``getDeletionVectorRelativePathAndSize``)."""
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 """The digits of Z85 (ZeroMQ RFC 32) and of Python's ``base64.b85encode``: the same code with other letters."""
@@ -170,6 +171,12 @@ def vector_file(descriptor: Descriptor) -> str:
         raise DecodeError(f"a deletion vector's file has no UUID in its name: {text[:80]!r}")
     name = f"deletion_vector_{uuid.UUID(bytes=digits)}.bin"
     return f"{prefix}/{name}" if prefix else name
+
+
+def vectors_of(actions: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the files of the vectors in actions that add files, by name in the table's folder."""
+    vectors = [vector for action in actions if (vector := (action.get("add") or {}).get("deletionVector"))]
+    return {vector_file(vector) for vector in vectors if vector["storageType"] == "u"}
 
 
 class VectorFile:
