@@ -297,8 +297,8 @@ def _plan(
     if not lookup.deleted_rows and not added:
         return None
     marked = keyed.actions(base.snapshot, lookup)
-    written = {*written, *vectors_of(marked)}
-    return CommitPlan(base.snapshot, [*added, *marked], *operation, written=written)
+    files = {*written, *vectors_of(marked)}
+    return CommitPlan(base.snapshot, [*added, *marked], *operation, written=files)
 
 
 def _files(added: Iterable[dict[str, Any]]) -> list[str]:

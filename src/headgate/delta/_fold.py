@@ -29,7 +29,7 @@ from headgate.delta._definition import unsupported_requirements
 from headgate.delta._files import discard_files
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, write_files
-from headgate.delta.vectors import VectorFile, deleted_rows, positions_of
+from headgate.delta.vectors import VectorFile, deleted_rows, positions_of, vectors_of
 from headgate.names import with_positional_names
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
@@ -156,7 +156,8 @@ class Fold:
         actions = self.actions(table, emptied)
         if not actions:
             return None
-        return CommitPlan(table, actions, "OPTIMIZE", {"predicate": "[]", **parameters}, written=self.written)
+        files = {*self.written, *vectors_of(actions)}
+        return CommitPlan(table, actions, "OPTIMIZE", {"predicate": "[]", **parameters}, written=files)
 
     @property
     def written(self) -> tuple[str, ...]:
