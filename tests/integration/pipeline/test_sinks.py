@@ -404,7 +404,7 @@ def test_inserts_of_the_signal_table_are_in_the_inbox_before_their_batch_counts(
     assert bench.write(batch).replayed
     assert bench.writer.inbox.signals() == signals
     taken = live(3, ("c", 1, 3, "c"))
-    taken.actions = [{"id": "ad hoc", "file": names[0], "type": "pause-snapshot"}]
+    taken.actions = [{"id": "ad hoc", "file": names[0], "type": "pause-snapshot", "sent_us": 1}]
     bench.write(taken)
     assert list(bench.writer.inbox.signals()) == names[1:]
 
@@ -469,7 +469,7 @@ def test_a_dropped_table_keeps_its_rows_and_is_no_alarm(bench: Bench) -> None:
     bench.write(first_read((1, "a")))
     report = bench.write(FakeBatch(2).live(NAME).ddl(NAME, "DROP TABLE orders", "drop", 5))
     assert report.tables[NAME].state == "dropped"
-    assert report.warnings == (f"{NAME} is dropped, and its rows stay: drop TABLE orders",)
+    assert report.warnings == (f"{NAME} is dropped, and its rows stay: DROP TABLE orders",)
     bench.restart()
     bench.write(live(3, ("c", 10, 2, "b")))
     assert bench.rows() == [(1, "a")]
