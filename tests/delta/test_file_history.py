@@ -22,6 +22,7 @@ from headgate.delta import vectors as vectors_module
 from headgate.files import temporary
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
+from tests.delta.inline_vectors import store_inline
 from tests.delta.test_fold import Written
 
 
@@ -105,7 +106,8 @@ def random_history(table: Restored, choice: random.Random, commits: int) -> None
 def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, inline: bool, ours: bool) -> None:
     choice = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(vectors_module, "_INLINE_BYTES", 256 if inline else 0)
+        if inline:
+            store_inline(patch)
         table = Restored(Path(folder))
         if ours:  # checkpoints are without tombstones then
             first = Path(table.path, f"_delta_log/{0:020d}.json")

@@ -25,18 +25,19 @@ from headgate.delta import (
     successors,
     take_over,
 )
-from headgate.delta import vectors as vectors_module
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
+from tests.delta.inline_vectors import store_inline
 from tests.delta.test_fold import CHANGES, ODD, PLAIN, Written
 
 IDENTITY = ("storageType", "pathOrInlineDv", "offset")
 Batches = list[dict[str, "int | None"]]
 
 
-@pytest.fixture(params=[0, 256], ids=["vectors in files", "vectors in the log"])
-def inline_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors_module, "_INLINE_BYTES", request.param)
+@pytest.fixture(params=[False, True], ids=["vectors in files", "vectors in the log"])
+def vector_places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        store_inline(monkeypatch)
 
 
 class Beside(Written):
@@ -63,7 +64,7 @@ def identities(actions: list[dict[str, Any]], kind: str) -> set[tuple[Any, ...]]
     return {(path, *map(vector.get, IDENTITY)) for path, vector in vectors}
 
 
-@pytest.mark.usefixtures("inline_bytes")
+@pytest.mark.usefixtures("vector_places")
 @pytest.mark.parametrize("names", [PLAIN, ODD])
 @settings(max_examples=15, deadline=None)
 @given(*[st.lists(CHANGES, max_size=4)] * 4, st.booleans())

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.delta import VectorFile, positions_of
-from headgate.delta import vectors as vectors_module
 from headgate.delta.vectors import decode, encode, read_vector, rows_of, vector_file
 from headgate.errors import DecodeError
+from tests.delta.inline_vectors import store_inline
 
 
 @given(st.sets(st.integers(0, 2**32 - 1), max_size=300))
@@ -24,12 +24,13 @@ def test_what_is_encoded_is_decoded(rows: set[int]) -> None:
     assert rows_of(decode(encode(positions), "t")).tolist() == sorted(rows)
 
 
-@pytest.mark.parametrize(("inline_bytes", "kinds"), [(0, ["u", "u", "u"]), (256, ["i", "u", "i"])])
+@pytest.mark.parametrize(("inline", "kinds"), [(False, ["u", "u", "u"]), (True, ["i", "u", "i"])])
 def test_vectors_of_a_commit_stand_in_one_file_and_are_read_from_the_log_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline_bytes: int, kinds: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool, kinds: list[str]
 ) -> None:
     """Other writers put small ones into the log; a run takes some bytes."""
-    monkeypatch.setattr(vectors_module, "_INLINE_BYTES", inline_bytes)
+    if inline:
+        store_inline(monkeypatch)
     file = VectorFile()
     small, large, runs = [1, 5, 2**32 - 1], list(range(0, 40_000, 7)), list(range(10_000, 90_000))
     descriptors = [file.add(positions_of(np.array(rows, np.uint32))) for rows in (small, large, runs)]

@@ -34,6 +34,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ class CommitPlan:
         added = {str(add["path"]) for add in self.of_kind("add")}
         return [str(remove["path"]) for remove in self.of_kind("remove") if remove["path"] not in added]
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """Its actions as JSON text."""
         return [action if isinstance(action, str) else json.dumps(action) for action in self.actions]

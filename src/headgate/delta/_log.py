@@ -255,8 +255,13 @@ class TableLog:
         self._lock = Lock()
         self._snapshot = Snapshot()
 
+    @property
+    def seen(self) -> Snapshot:
+        """The version that was last read or made by this process; version −1 before that, or if there was no table."""
+        return self._snapshot
+
     def known(self, *, files: bool = True) -> Snapshot:
-        """Return the version that was last read or made by this process; without one, the newest.
+        """Return :attr:`seen`; without one, the newest version.
 
         :param files: with its data files.
         :raises TargetError: the log is damaged.

@@ -61,9 +61,6 @@ _KEY: Final = struct.Struct("<I")
 _FILE_VERSION: Final = b"\x01"
 _UUID_DIGITS: Final = 20
 _UUID_BYTES: Final = 16
-_INLINE_BYTES: Final = 0
-"""Vectors up to this size are stored in the log. None are, although a small file costs more: Delta's VACUUM ends with
-an error at one (``VacuumCommand.scala`` of 4.4, ``getDeletionVectorRelativePathAndSize``)."""
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 """The digits of Z85 (ZeroMQ RFC 32) and of Python's ``base64.b85encode``: the same code with other letters."""
@@ -180,7 +177,11 @@ def vectors_of(actions: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 class VectorFile:
-    """Vectors of one commit, stored in one file."""
+    """Vectors of one commit, stored in one file.
+
+    None is stored in the log, although a small file costs more: Delta's VACUUM ends with an error at one
+    (``VacuumCommand.scala`` of 4.4, ``getDeletionVectorRelativePathAndSize``).
+    """
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()
@@ -190,8 +191,6 @@ class VectorFile:
         """Add a vector; return its descriptor."""
         data = encode(positions)
         descriptor: dict[str, Any] = {"sizeInBytes": len(data), "cardinality": len(positions)}
-        if len(data) <= _INLINE_BYTES:
-            return {"storageType": "i", "pathOrInlineDv": _pack(data), **descriptor}
         offset = len(self._data)
         self._data += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
         return {"storageType": "u", "pathOrInlineDv": _pack(self._uuid.bytes), "offset": offset, **descriptor}

@@ -154,8 +154,8 @@ class DeltaPath:
         return commit(followed_log(self.path), plan, tries=tries, staged=staged, marker=marker)
 
     def transactions(self) -> Mapping[str, int]:
-        """Return by application the newest version of its transaction markers, in the version that is known."""
-        return self.known().transactions
+        """Return by application the newest version of its transaction markers, as of the last look at the table."""
+        return followed_log(self.path).seen.transactions
 
     def version(self) -> int:
         """Return the newest version's number; −1 if there is no Delta table."""

@@ -1,11 +1,11 @@
 """One batch of the stream, from its decision to its row in the ledger.
 
-======================  ===========================================================================
-``_writer``             the order: read, decide for all tables, write them, send messages, history, ledger
-``_report``             what a batch did, and its progress, for display
-``_planner_messages``   messages to the planner: requests for reading tables again, and results
-``_forgotten``          tables that a signal removes from the ledger
-======================  ===========================================================================
+=====================  =====================================================================================
+``_writer``            the order: read, decide for all tables, write them, send messages, history, ledger
+``_report``            what a batch did, and its progress, for display
+``_planner_messages``  messages to the planner: requests for reading tables again, and results
+``_forgotten``         tables that a signal removes from the ledger
+=====================  =====================================================================================
 
 ``headgate.decide`` has the decisions, ``headgate.apply`` writes tables, ``headgate.kafka`` sends messages.
 """
