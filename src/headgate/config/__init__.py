@@ -13,9 +13,9 @@
     [tables."shop.orders"]                      # policies of one table
 
 Every mistake is a ``ConfigError`` of one line that names the key, the allowed values, and the nearest known key. These
-values never hold a password, only where it is. docs/configuration.md, which has all keys, is generated from the
-descriptions here and in ``headgate.policies`` (``tools/generate_configuration.py``). docs/architecture/config.md tells
-how to add a key.
+values never hold a password, only where it is. docs/reference/configuration.md, which has all keys, is generated from
+the descriptions here and in ``headgate.policies`` (``tools/generate_configuration.py``). docs/architecture/config.md
+tells how to add a key.
 """
 
 from __future__ import annotations
