@@ -39,9 +39,8 @@ def maintain(
     week, and the files that batches leave behind in target.retention_hours.
 
     Examples:
-      headgate maintain pipeline.toml --dry-run
-
       headgate maintain pipeline.toml
+      headgate maintain pipeline.toml --dry-run
     """
     from headgate.config import load_config
     from headgate.lake import Lake

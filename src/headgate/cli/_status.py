@@ -41,8 +41,8 @@ def command(
     0.
 
     Examples:
+      headgate status pipeline.toml
       headgate status pipeline.toml --watch
-
       headgate status pipeline.toml --json | jq .lag
     """
     from headgate.carrier import ControlFolder
@@ -203,7 +203,9 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
     if status.error:
         parts.append(Text(status.error, style="red"))
     parts += map(Text, _now(status))
-    tables = Table("table", "state", "progress", header_style="bold")
+    tables = Table(header_style="bold")
+    for title in ("table", "state", "progress"):
+        tables.add_column(title, overflow="fold")
     for known, state in status.tables_now().items():
         style = TABLE_STYLES.get(state.state, "")
         tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.read_progress(known))))
