@@ -13,8 +13,8 @@ of its producer's ``flush``. Every other round takes them in reverse. ``_process
 Workloads: *bulk*, inserts in transactions of 1,000 rows; *oltp*, updates in transactions of one row. The first round
 is not counted: the programs compile.
 
-Bound: 10 times the messages a second of the engine that sends as Kafka Connect does. docs/performance.md says where the
-time goes.
+Bound: 10 times the messages a second of the engine that sends as Kafka Connect does. docs/explanation/performance.md
+says where the time goes.
 """
 
 from __future__ import annotations

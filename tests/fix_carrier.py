@@ -141,6 +141,7 @@ class FakeBatch:
     full_restart: bool = False
     start_epoch: int | None = None
     """Of the batch before; default: one less."""
+    patterns: tuple[str, ...] = ("*.*",)
     messages: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -208,6 +209,7 @@ class FakeBatch:
             readings={table: ReadingProgress(**one) for table, one in self.readings.items()},
             full_restart=self.full_restart,
             start_epoch=self.epoch - 1 if self.start_epoch is None else self.start_epoch,
+            patterns=self.patterns,
         )  # fmt: skip
         return [encode(message) for message in (*self.messages, header)]
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md proves what it says by tests; they must be there."""
+"""docs/reference/compatibility.md proves what it says by tests; they must be there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "compatibility.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)(?:\[(\w+)\])?`", PAGE)))
 
 

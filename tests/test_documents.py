@@ -38,7 +38,7 @@ def test_named_tests_exist(page: Path) -> None:
 
 def test_each_failure_of_others_names_a_test() -> None:
     """Whether that test is there, ``test_named_tests_exist`` shows."""
-    text = (ROOT / "docs" / "what-others-lose.md").read_text("utf-8")
+    text = (ROOT / "docs" / "explanation" / "what-others-lose.md").read_text("utf-8")
     rows = [row.split(" | ") for row in re.findall(r"^\| (?!failure |---)(.*) \|$", text, re.MULTILINE)]
     assert len(rows) >= 75
     assert {len(row) for row in rows} == {4}
@@ -58,7 +58,7 @@ def test_the_way_of_a_change_goes_through_functions_that_exist() -> None:
 @pytest.mark.parametrize(("name", "least"), [("from-debezium.md", 28), ("from-flink-cdc.md", 15)])
 def test_settings_that_a_page_names_exist(name: str, least: int) -> None:
     """Whole pipeline files on it are valid, and names such as ``source.url`` are keys of the file."""
-    text = (ROOT / "docs" / name).read_text("utf-8")
+    text = (ROOT / "docs" / "how-to" / name).read_text("utf-8")
     files = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     assert files
     for file in files:

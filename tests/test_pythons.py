@@ -33,8 +33,8 @@ def test_what_is_named_elsewhere_is_what_the_classifiers_name() -> None:
     assert PYPROJECT["project"]["requires-python"] == f">={OLDEST}"
     assert PYPROJECT["tool"]["mypy"]["python_version"] == OLDEST
     assert f"Python {OLDEST} to {NEWEST}" in (ROOT / "README.md").read_text()
-    assert f"Python {OLDEST} to {NEWEST}" in (ROOT / "docs" / "spark.md").read_text()
-    page = (ROOT / "docs" / "compatibility.md").read_text()
+    assert f"Python {OLDEST} to {NEWEST}" in (ROOT / "docs" / "reference" / "spark.md").read_text()
+    page = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
     assert re.findall(r"^\| (3\.\d+) \(\1\.\d+\) \|", page, re.MULTILINE) == VERSIONS, "what was run on each"
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/api.md from the docstrings of ``import headgate``, and tests/api.txt from its names and signatures.
+"""Writes docs/reference/api.md from the docstrings of ``import headgate``, tests/api.txt from its names and signatures.
 
 ``python tools/generate_api.py`` writes the page; a test compares it with what this would write. ``--accept`` writes the
 list too: then a line in CHANGELOG.md tells users what has changed.
@@ -19,7 +19,7 @@ import headgate
 from headgate.positions import LogPlace, Position
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "api.md"
+PAGE = ROOT / "docs" / "reference" / "api.md"
 NAMES = ROOT / "tests" / "api.txt"
 _LOG_READING = {*vars(LogPlace), "newest", "only", "parts", "transactions"} - {"parse"}
 """Members of positions that only readers of a log call."""
@@ -28,8 +28,8 @@ HEAD = """\
 # The Python API
 
 What `import headgate` gives. Nothing heavy is loaded before it is used: neither numba nor Spark. These names, their
-parameters and their methods change only with a line in [CHANGELOG.md](../CHANGELOG.md); everything else in the package
-may change at any time.
+parameters and their methods change only with a line in [CHANGELOG.md](../../CHANGELOG.md); everything else in the
+package may change at any time.
 
 <!-- Made by tools/generate_api.py from the docstrings; change them there. -->
 """

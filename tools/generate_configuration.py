@@ -1,5 +1,5 @@
-"""Writes docs/configuration.md, the options in docs/spark.md and the keys in docs/relay.md, from the descriptions in
-the code.
+"""Writes configuration.md, the options in spark.md and the keys in relay.md, all in docs/reference/, from the
+descriptions in the code.
 
 ``python tools/generate_configuration.py`` writes them; tests compare them with what this would write.
 """
@@ -31,7 +31,7 @@ from headgate.config import (
 )
 from headgate.spark import OPTION_HELP, Options
 
-PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "configuration.md"
 SPARK_PAGE = PAGE.with_name("spark.md")
 RELAY_PAGE = PAGE.with_name("relay.md")
 
@@ -90,13 +90,13 @@ def page() -> str:
 
 
 def spark_page() -> str:
-    """docs/spark.md with the current table of options."""
+    """docs/reference/spark.md with the current table of options."""
     rows = [f"| `{name}` | {text}{_default_option(name)} |" for name, text in sorted(OPTION_HELP.items())]
     return _with_rows(SPARK_PAGE, "| option | meaning |\n|---|---|", rows)
 
 
 def relay_page() -> str:
-    """docs/relay.md with the current table of keys."""
+    """docs/reference/relay.md with the current table of keys."""
     return _with_rows(RELAY_PAGE, _HEAD_OF_KEYS, _rows(RelaySettings))
 
 

@@ -1,5 +1,5 @@
-"""Generate ``docs/types.md``: the Arrow type of every MySQL type, from the codecs, and the wire forms, from the
-docstrings of the type families' modules. A test compares the committed page with what this script makes.
+"""Generate ``docs/reference/types.md``: the Arrow type of every MySQL type, from the codecs, and the wire forms, from
+the docstrings of the type families' modules. A test compares the committed page with what this script makes.
 
     python tools/generate_types_doc.py
 """
@@ -17,7 +17,7 @@ from headgate.columns import codec_for
 from headgate.errors import UnsupportedError
 from headgate.policies import POLICY_SETTINGS, Policies
 
-TARGET = Path(__file__).parents[1] / "docs" / "types.md"
+TARGET = Path(__file__).parents[1] / "docs" / "reference" / "types.md"
 
 COLUMNS = [
     *(Column("c", kind, unsigned=unsigned) for kind in ("tinyint", "smallint", "mediumint", "int", "bigint")

@@ -1,7 +1,7 @@
 """headgate: MySQL change data capture for Apache Spark.
 
-These names are the public API: docs/api.md describes them, and CHANGELOG.md lists every change to them. All except the
-errors are loaded on first use: ``import headgate`` loads neither numba nor Spark.
+These names are the public API: docs/reference/api.md describes them, and CHANGELOG.md lists every change to them. All
+except the errors are loaded on first use: ``import headgate`` loads neither numba nor Spark.
 """
 
 from __future__ import annotations

@@ -57,7 +57,10 @@ _MOST_NAME_LETTERS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """What becomes of a column: its values, its name, or both. docs/columns.md describes the kinds."""
+    """What becomes of a column: its values, its name, or both.
+
+    docs/how-to/shaping-tables/columns.md describes the kinds.
+    """
 
     kind: Literal["keep", "exclude", "null", "hash", "boolean", "number", "text", "truncate", "rename"]
     """What becomes of the values. ``rename``: what an earlier rule says."""
@@ -342,9 +345,9 @@ class Policies:
     rows: Annotated[
         str,
         PolicySetting(
-            "[which rows belong to the table](rows.md), for its snapshots and its changes: `country = 'DE' AND amount"
-            " > 10`. An update by which a row enters or leaves is an insert or a delete. If this changes, the table is"
-            " read again",
+            "[which rows belong to the table](../how-to/shaping-tables/rows.md), for its snapshots and its changes:"
+            " `country = 'DE' AND amount > 10`. An update by which a row enters or leaves is an insert or a"
+            " delete. If this changes, the table is read again",
             read=_rows,
             expected="an expression",
             examples=("n > 10",),
@@ -354,7 +357,7 @@ class Policies:
         tuple[str, ...],
         PolicySetting(
             "columns that identify the rows of a table that has neither a primary key nor a unique key of NOT NULL"
-            " columns: see [keys that you choose](operations.md#keys-that-you-choose)",
+            " columns: see [keys that you choose](../how-to/shaping-tables/keys.md)",
             read=_key,
             expected="a list of columns",
             examples=(["a", "b"],),
@@ -363,10 +366,10 @@ class Policies:
     hook: Annotated[
         Hook | None,
         PolicySetting(
-            "[a Python function](hooks.md) that makes the table's columns, from a pyarrow.RecordBatch to another:"
-            " `my_company.hooks:outbox`; the driver and the executors import it. A version may follow, any text:"
-            " `my_company.hooks:outbox@2`. Change it whenever the function returns something else: the table is then"
-            " read again",
+            "[a Python function](../how-to/shaping-tables/hooks.md) that makes the table's columns, from a"
+            " pyarrow.RecordBatch to another: `my_company.hooks:outbox`; the driver and the executors import"
+            " it. A version may follow, any text: `my_company.hooks:outbox@2`. Change it whenever the function returns"
+            " something else: the table is then read again",
             kind=str,
             read=Hook.parse,
             expected="a function",
@@ -376,9 +379,9 @@ class Policies:
     skip: Annotated[
         tuple[Operation, ...],
         PolicySetting(
-            "[operations to leave out](operations.md#skipped-operations) of the changes: `insert`, `update`,"
-            " `delete`, `truncate`. With `delete` or `truncate` a `current` table keeps such rows. A table with"
-            " skipped operations is `inexact`, not `live`",
+            "[operations to leave out](../how-to/shaping-tables/skipped-operations.md) of the changes: `insert`,"
+            " `update`, `delete`, `truncate`. With `delete` or `truncate` a `current` table keeps such rows. A"
+            " table with skipped operations is `inexact`, not `live`",
             read=_skip,
             expected=f"a list of {', '.join(OPERATIONS)}",
             examples=(["truncate"], ["delete"]),

@@ -20,7 +20,7 @@ def generator() -> ModuleType:
 
 def test_the_page_says_what_the_codecs_do() -> None:
     """If this fails: python tools/generate_types_doc.py"""
-    assert (ROOT / "docs" / "types.md").read_text(encoding="utf-8") == generator().render()
+    assert (ROOT / "docs" / "reference" / "types.md").read_text(encoding="utf-8") == generator().render()
 
 
 def test_the_page_has_every_type() -> None:

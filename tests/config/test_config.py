@@ -95,7 +95,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         (
             "poll_ms = 500",
             '"table.include.list" = "a"',
-            r"unknown key source\.table\.include\.list; docs/from-debezium\.md",
+            r"unknown key source\.table\.include\.list; docs/how-to/from-debezium\.md",
         ),
         ('["shop.*", "!shop.tmp_*"]', '"shop.*"', r"source\.tables: expected a list, such as"),
         (

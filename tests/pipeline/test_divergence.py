@@ -80,12 +80,14 @@ def test_skips_name_all_tables_once_and_then_those_of_a_batch() -> None:
     assert Skips(config("changelog", ["delete"]), writer).unseen(busy) == {}
 
 
-def test_tables_that_the_patterns_no_longer_include() -> None:
+def test_tables_that_the_patterns_of_a_batch_do_not_include() -> None:
     known = {"d.t": None, "other.t": None, "d.u": None}
     writer: Any = SimpleNamespace(ledger=SimpleNamespace(tables=lambda: known))
-    detector, batch = UnfollowedTables(config(), writer), FakeBatch(9).described()
-    for _ in range(2):
-        assert detector.unseen(batch) == {"other.t": Divergence("source.tables leaves it out", excluded=True)}
+    detector = UnfollowedTables(writer)
+    for patterns, unseen in ((("d.*",), ["other.t"]), (("d.*", "!d.u"), ["d.u", "other.t"]), (("*.*",), [])):
+        for epoch in (9, 10):
+            left_out = detector.unseen(FakeBatch(epoch, patterns=patterns).described())
+            assert left_out == dict.fromkeys(unseen, Divergence("source.tables leaves it out", excluded=True))
 
 
 DELETES = "skip leaves operations out: delete"

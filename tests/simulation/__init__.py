@@ -14,7 +14,7 @@ relay, upkeep, tables without a key, partial images, changes of columns, filters
 
 **Interleavings.** Code of headgate runs in one thread. Wherever it leaves headgate it comes to a boundary
 (``World.pause``), and there the scheduler lets transactions, statements, failovers, a kill or a second process happen.
-So a second process also runs while the first one writes tables (docs/operations.md, "Two drivers").
+So a second process also runs while the first one writes tables (docs/how-to/run-many-pipelines.md, "Two drivers").
 
 **A step** is one action of the scheduler or of the code under test that the figures name: a transaction committed,
 replicated, or delivered to a task; a header read; a chunk read begun, or ended with its window; a batch planned, read,

@@ -25,7 +25,7 @@ def run_episode(world: World, seed: int, faults: int) -> dict[str, Any]:
     :raises AssertionError: something was lost, repeated or half applied, or the pipeline got stuck.
     """
     choice, injected, begun, pipeline = random.Random(seed), Counter[str](), time.monotonic(), world.pipeline
-    batches, starts, wrong = pipeline.batches, pipeline.starts, pipeline.wrong_answers
+    batches, starts, kills, wrong = pipeline.batches, pipeline.starts, pipeline.kills, pipeline.wrong_answers
     for _ in range(faults):
         if choice.random() < 0.5:
             pipeline.wait_for_batches(1, _BATCH_SECONDS)
@@ -41,7 +41,7 @@ def run_episode(world: World, seed: int, faults: int) -> dict[str, Any]:
     print(f"  {time.monotonic() - begun:6.1f} s at rest", flush=True)
     judged = judge(pipeline.lake, world.source.server)
     world.source.write()
-    injected["answer"] = pipeline.wrong_answers - wrong
+    injected["answer"], injected["kill"] = pipeline.wrong_answers - wrong, pipeline.kills - kills
     return {
         "seconds": round(time.monotonic() - begun),
         "batches": pipeline.batches - batches,

@@ -1,11 +1,13 @@
 """The faults, each with its kind. A fault acts on a running world, and leaves it so that it can go on.
 
-Kinds: *kill* (processes), *network*, *server* (restarts of the source), *failover*, *answer* (wrong answers of the file
-system), *file* (files of caches, of the control folder and of the checkpoint that are damaged or removed).
+Kinds: *kill* (processes are killed, ended or frozen; also where files are damaged), *network*, *server* (restarts of
+the source), *failover*, *answer* (wrong answers of the file system), *file* (files of caches, of the control folder and
+of the checkpoint that are damaged or removed).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -41,10 +43,9 @@ def _kill_child(name: str) -> Fault:
         children = world.pipeline.children(name)
         if children:
             child = choice.choice(children)
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
-            except psutil.NoSuchProcess:
-                return
+                world.pipeline.kills += 1
 
     return kill
 
@@ -53,6 +54,7 @@ def _terminate(world: World, choice: random.Random) -> None:
     del choice
     if (pid := world.pipeline.pid) is not None:
         os.kill(pid, signal.SIGTERM)
+        world.pipeline.kills += 1
 
 
 def _freeze(world: World, choice: random.Random) -> None:
@@ -60,6 +62,7 @@ def _freeze(world: World, choice: random.Random) -> None:
         os.killpg(pid, signal.SIGSTOP)
         pass_time(choice.uniform(0.5, 4))
         os.killpg(pid, signal.SIGCONT)
+        world.pipeline.kills += 1
 
 
 def _drop(world: World, choice: random.Random) -> None:

@@ -173,7 +173,7 @@ class Pipeline:
         self._share = folder / "share"
         self.set_share_of_wrong_answers(0)
         self._process: subprocess.Popen[bytes] | None = None
-        self.starts = self.ends = self._barren = 0
+        self.starts = self.ends = self.kills = self._barren = 0
         self._batches = 0
         self.most_bytes = self.most_descriptors = 0
 
@@ -270,6 +270,7 @@ class Pipeline:
     def kill(self) -> None:
         """``kill -9`` of the process and all that it started."""
         if self._process is not None:
+            self.kills += self.pid is not None
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

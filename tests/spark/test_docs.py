@@ -1,4 +1,4 @@
-"""docs/spark.md says what the options are, in the options' own words, and its examples use no others."""
+"""docs/reference/spark.md says what the options are, in the options' own words, and its examples use no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.spark import OPTION_HELP, Options
 from tools import generate_configuration
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

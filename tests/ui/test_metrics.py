@@ -13,7 +13,7 @@ from headgate.ui import Watched, create_app
 from tests.ui.status import put, reading
 from tests.ui.test_app import ask
 
-DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def families(*pipelines: Watched) -> list[Metric]:

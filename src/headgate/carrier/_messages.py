@@ -164,6 +164,7 @@ class Header:
     readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
     full_restart: bool = False  # the stream begins with this batch, and reads all tables
     start_epoch: int = 0  # epoch of the batch that ended at ``start``; 0: there was none
+    patterns: tuple[str, ...] = ("*.*",)  # of the tables whose changes the batch has, as of its planning
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,8 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
         for name, table in value["tables"].items()
     }
     readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}
-    decoded = {"actions": tuple(value["actions"]), "tables": tables, "readings": readings}
+    texts = {name: tuple(value[name]) for name in ("actions", "patterns")}
+    decoded = {**texts, "tables": tables, "readings": readings}
     return _known(Header, value, **decoded)
 
 

@@ -302,7 +302,7 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
 
 def _line(event: Event, partition: int | None) -> str:
-    """Return one event as JSON; types that JSON lacks are written as in docs/json-lines.md."""
+    """Return one event as JSON; types that JSON lacks are written as in docs/reference/json-lines.md."""
     stamp = dt.datetime.fromtimestamp(event.stamp_ns // 1000 / 1_000_000, dt.UTC)
     key = event.key if isinstance(event.key, int) else event.key.decode("utf-8", "replace")
     value = {

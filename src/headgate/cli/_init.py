@@ -210,7 +210,7 @@ def _rest(tables: Sequence[TableDef]) -> str:
         '# inconsistent_images = "stop" # "reread", "fail", "skip": changes with other columns than the table has'
     )
     example.append("# rows = \"country = 'DE'\"      # only these rows, from table reads and from changes")
-    example.append('# hook = "my_company.hooks:orders"    # a Python function that makes the columns: docs/hooks.md')
+    example.append('# hook = "my_company.hooks:orders"    # a Python function that makes the columns')
     example += [
         "",
         "# Other names in the lake, and tables merged from several, with a column that says from which a row is:",

@@ -92,8 +92,8 @@ def command(
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 
     One reader follows each log, for all consumers. It writes nothing to the servers and locks no tables. Consumers may
-    be `headgate consume`, programs in Python, or anything that speaks HTTP. docs/relay.md describes Databus's own Java
-    client, which the tests do not cover.
+    be `headgate consume`, programs in Python, or anything that speaks HTTP. docs/reference/relay.md describes Databus's
+    own Java client, which the tests do not cover.
 
     Examples:
       headgate relay --sources relay.toml

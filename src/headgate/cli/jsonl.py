@@ -2,7 +2,7 @@
 
 Lines are built column by column with Arrow's string functions, so that a row costs no Python object except its line.
 Keys of a line: ``op, db, table, gtid, file, pos, ordinal, ts, before, after``; a DDL line has ``statement`` and no
-images. Values: see docs/json-lines.md.
+images. Values: see docs/reference/json-lines.md.
 
 Columns that a partial row image leaves out are missing in ``before`` and ``after`` too.
 

@@ -13,9 +13,9 @@
     [tables."shop.orders"]                      # policies of one table
 
 All mistakes of a file are one ``ConfigError``, each a line that names the key, the value and what is accepted. These
-values never hold a password, only where it is. docs/configuration.md, which has all keys, is generated from the
-descriptions here and in ``headgate.policies`` (``tools/generate_configuration.py``). docs/architecture/config.md tells
-how to add a key.
+values never hold a password, only where it is. docs/reference/configuration.md, which has all keys, is generated from
+the descriptions here and in ``headgate.policies`` (``tools/generate_configuration.py``). docs/architecture/config.md
+tells how to add a key.
 """
 
 from __future__ import annotations

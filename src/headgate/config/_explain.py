@@ -228,7 +228,7 @@ def _hint(root: type, path: list[str]) -> str:
         name = ".".join(path[1:])
         return f'; put the table name in quotes: [tables."{name}"]'
     if "." in path[-1]:
-        return "; docs/from-debezium.md has Debezium's options, and what each is here"
+        return "; docs/how-to/from-debezium.md has Debezium's options, and what each is here"
     if path == ["source", "password"]:
         return "; a file holds no password: set HEADGATE_PASSWORD, password_env or password_file"
     near = _nearest(root, path)

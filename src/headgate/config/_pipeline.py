@@ -23,7 +23,7 @@ _NO_POLICIES: Final = TableConfig.model_validate({})
 class PipelineConfig(Model):
     """Configuration of one pipeline.
 
-    docs/configuration.md has all keys. Values are frozen. They never hold a password, only where it is.
+    docs/reference/configuration.md has all keys. Values are frozen. They never hold a password, only where it is.
 
     >>> values = {
     ...     "name": "shop",
@@ -51,14 +51,14 @@ class PipelineConfig(Model):
     )
     columns: RulesByTable = Field(
         default_factory=dict,
-        description='[rules for columns](columns.md): `[columns."shop.*"]` has lines such as `email = "hash"`; names of'
-        " tables and columns may have wildcards, and the last match counts",
+        description='[rules for columns](../how-to/shaping-tables/columns.md): `[columns."shop.*"]` has lines such as'
+        ' `email = "hash"`; names of tables and columns may have wildcards, and the last match counts',
     )
     routes: dict[str, RouteConfig] = Field(
         default_factory=dict,
-        description='[names in the lake](routes.md): `[routes]` has lines such as `"shop.orders" = "sales.orders"` and'
-        ' `"shop_*.orders" = { to = "shop.orders", shard = "{db}" }`; names may have wildcards, and the last match'
-        " counts",
+        description="[names in the lake](../how-to/shaping-tables/routes.md): `[routes]` has lines such as"
+        ' `"shop.orders" = "sales.orders"` and `"shop_*.orders" = { to = "shop.orders", shard = "{db}" }`; names may'
+        " have wildcards, and the last match counts",
     )
     schema_changes: SchemaChangesConfig = Field(
         default_factory=SchemaChangesConfig, description="what ALTERs of columns do; by default they are applied"

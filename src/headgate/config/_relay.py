@@ -70,8 +70,8 @@ class RelaySettings(Model):
     )
     columns: RulesByTable = Field(
         default_factory=dict,
-        description="[rules for columns](columns.md), as in a pipeline: what they hide is in no event, row, schema or"
-        " file of the relay",
+        description="[rules for columns](../how-to/shaping-tables/columns.md), as in a pipeline: what they hide is in"
+        " no event, row, schema or file of the relay",
     )
     mask_key_env: str | None = Field(default=None, description="environment variable with the key of rules `hash`")
     mask_key_file: FilePath | None = Field(default=None, description="file with the key of rules `hash`")

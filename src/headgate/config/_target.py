@@ -129,21 +129,22 @@ class TargetConfig(Model):
     path: FilePath | None = Field(
         None,
         description="folder of the lake, or a URI of S3, GCS or Azure, such as `s3a://bucket/lake` (see"
-        " [object stores](operations.md#object-stores)); a relative path starts at the working directory",
+        " [object stores](../how-to/object-stores.md)); a relative path starts at the working directory",
     )
     catalog: str | None = Field(
         None,
         min_length=1,
         description="Spark catalog in which the tables get names: `<catalog>.<db>.<table>`, and"
         " `<catalog>.<db>_changelog.<table>` for changelogs. Their files stay in `path`. See"
-        " [named tables](operations.md#named-tables)",
+        " [named tables](../how-to/name-tables.md)",
     )
     mode: tuple[Mode, ...] = Field(
         ("current",),
-        description="`current` (each table as it is now), [`history`](history.md) instead of it (every version of each"
-        " row, with the time for which it was valid), `changelog` (every change), `kafka` (every change as a message),"
-        " or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files. If `current`"
-        " or `history` is added later, the tables are read again; a `changelog` begins with the changes from then on",
+        description="`current` (each table as it is now), [`history`](../how-to/shaping-tables/history.md) instead of"
+        " it (every version of each row, with the time for which it was valid), `changelog` (every change), `kafka`"
+        " (every change as a message), or a list of them. With `kafka` alone the lake holds no tables, but still"
+        " headgate's own files. If `current` or `history` is added later, the tables are read again; a `changelog`"
+        " begins with the changes from then on",
     )
     kafka: KafkaTargetConfig | None = Field(None, description="the brokers and topics of the mode `kafka`")
 
@@ -160,7 +161,7 @@ class TargetConfig(Model):
         le=3_600_000,
         description="milliseconds after its commit in which a row should be visible: a batch waits for as many changes"
         " as this allows, because each batch adds files to the tables that it changes. By default 1000, in an object"
-        " store 10000; 0: as soon as possible. See [upkeep](operations.md#upkeep) for the files and requests",
+        " store 10000; 0: as soon as possible. See [upkeep](../how-to/maintain-the-lake.md) for the files and requests",
     )
 
     retention_hours: int = Field(
@@ -169,7 +170,7 @@ class TargetConfig(Model):
         le=87_600,
         description="hours for which old batches stay readable: headgate removes the files that only older batches"
         " need. The newest batch always stays readable. A program that streams one of the"
-        " tables may pause for so long. See [upkeep](operations.md#upkeep) for its cost",
+        " tables may pause for so long. See [upkeep](../how-to/maintain-the-lake.md) for its cost",
     )
 
     @property

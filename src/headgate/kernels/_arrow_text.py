@@ -146,7 +146,7 @@ def _whole_objects(names: Sequence[str], texts: Sequence[pa.Array], rows: int) -
 
 
 def json_values(array: pa.Array) -> pa.Array:
-    """Return a column's values as JSON, ``null`` for NULL; values that JSON lacks as in docs/json-lines.md."""
+    """Return a column's values as JSON, ``null`` for NULL; what JSON lacks as in docs/reference/json-lines.md."""
     kind = array.type
     if pa.types.is_string(kind):
         text = quoted(escaped(array))

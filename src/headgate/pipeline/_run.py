@@ -364,7 +364,7 @@ class _Run:
             ForeignKeys(self.config, settings),
             self._changed_settings,
             Skips(self.config, self.writer),
-            UnfollowedTables(self.config, self.writer),
+            UnfollowedTables(self.writer),
             HiddenColumns(self.config, self.writer, settings),
         )
         self.writer.unseen = join(*(detector.unseen for detector in detectors))

@@ -2,7 +2,7 @@
 
 Each option is declared once, with its type, range, default and meaning: those that are keys of ``[source]``, too, in
 ``headgate.config.SourceSettings``, policies in ``headgate.policies.Policies``, all others as fields of
-:class:`Options`. docs/spark.md is made from these declarations.
+:class:`Options`. docs/reference/spark.md is made from these declarations.
 
 Spark shows options in its UI, in plans and in event logs, so no option is a secret. Options name an environment
 variable or a file, which is read when a connection is opened.

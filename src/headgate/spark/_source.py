@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
 
 
 class MySQLCDCDataSource(DataSource):
-    """MySQL tables and their changes: ``format("mysql-cdc")``. docs/spark.md has the options.
+    """MySQL tables and their changes: ``format("mysql-cdc")``. docs/reference/spark.md has the options.
 
     Available in a session after :func:`register`. Spark creates the objects.
 

@@ -190,6 +190,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         _snapshot_progress(end),
         Notes.from_dict(start.signals).full_restart,
         start.epoch,
+        end.tables,
     )
 
 

@@ -1,4 +1,4 @@
-"""The Python and SQL of docs/spark.md, docs/operations.md and README.md, run as they stand there.
+"""The Python and SQL of docs/reference/spark.md, of how-to pages and of README.md, run as they stand there.
 
 Only places are others: hosts, folders and the database's name.
 """
@@ -88,7 +88,7 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     shown: list[Any] = []
     page = Reader(places, spark=spark, gtid_set=gtid_set, seen=seen, shown=shown)
     register, options, now, then, stream, part, relayed, available, carrier, show, save, declared = blocks(
-        "docs/spark.md"
+        "docs/reference/spark.md"
     )
     for block in (register, options):
         page.run(block)
@@ -138,7 +138,7 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     assert {table for kind, table in pairs if kind == "chunk"} == {f"{db}.orders", f"{db}.items"}
     assert sum(images.num_rows for images in shown) == 139
     assert spark.read.parquet(f"{tmp_path}/saved/{db}.orders").count() == 139
-    assert page.typed == blocks("docs/spark.md")[:-1]
+    assert page.typed == blocks("docs/reference/spark.md")[:-1]
     file = Path("examples/declarative/transformations/order_changes.py").read_text("utf-8")
     assert {*declared.splitlines()} <= {*file.splitlines()}, "test_declarative.py runs it"
 
@@ -152,10 +152,12 @@ def test_the_readme(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_grants_readers_and_signals_of_a_pipeline(runs: Runs, tmp_path: Path) -> None:
-    """docs/operations.md: the user, the lake as of one moment, in Python and in SQL, and a signal by INSERT."""
+    """The user, the lake as of one moment, in Python and in SQL, and a signal by INSERT."""
     places = {"/data/lake": runs.lake.path, "/shop/": f"/{runs.db}/", "shop.": f"{runs.db}.", "shop[": f"{runs.db}["}
     page = Reader({**places, '"order_id"': '"id"'}, spark=runs.spark)
-    grants, reading, signals = blocks("docs/operations.md", "sql")
+    (grants,) = blocks("docs/how-to/set-up-mysql.md", "sql")
+    *_, reading = blocks("docs/how-to/read-tables.md", "sql")
+    (signals,) = blocks("docs/how-to/send-signals.md", "sql")
     runs.do(*filter(str.strip, page.placed(grants).split(";")))
     (tmp_path / "secret").write_text("…", encoding="utf-8")
     runs._template_values["url"] = runs.server.url.replace("root@", "headgate@")
@@ -164,7 +166,7 @@ def test_grants_readers_and_signals_of_a_pipeline(runs: Runs, tmp_path: Path) ->
     runs.reads = f'signal_table = "{runs.db}.signals"'
     runs.run()
 
-    (block,) = blocks("docs/operations.md")
+    *_, block = blocks("docs/how-to/read-tables.md")
     assert page.run(block).count() == 20
     ledger, past = page.placed(reading).split(";\n\n")
     tables = {row["table"]: row for row in runs.spark.sql(ledger).collect()}

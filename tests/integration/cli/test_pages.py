@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text("utf-8"), re.DOTALL)
 
 
 class Place(Database):

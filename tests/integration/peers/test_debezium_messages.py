@@ -1,7 +1,7 @@
 """The messages of the mode ``kafka`` and those of the Debezium engine, of the same statements on the same server.
 
-The engine is Debezium's own, with the settings that docs/kafka.md names. What differs is listed there, and here, with
-the reason; everything else must be equal, field by field.
+The engine is Debezium's own, with the settings that docs/reference/kafka.md names. What differs is listed there, and
+here, with the reason; everything else must be equal, field by field.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def with_json(row: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def comparable(messages: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
-    """Messages without what must differ: the times at which they were made, and docs/kafka.md's list."""
+    """Messages without what must differ: the times at which they were made, and docs/reference/kafka.md's list."""
     result = []
     for topic, key, value in messages:
         if key is None and value is None:

@@ -1,4 +1,4 @@
-"""Debezium's JDBC sink reads the messages of the mode ``kafka``, by the recipe of docs/kafka.md."""
+"""Debezium's JDBC sink reads the messages of the mode ``kafka``, by the recipe of docs/reference/kafka.md."""
 
 from __future__ import annotations
 

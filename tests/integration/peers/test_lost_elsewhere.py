@@ -1,4 +1,4 @@
-"""Faults that were reported against other tools, made on a real server: docs/what-others-lose.md names them."""
+"""Faults of other tools, made on a real server: docs/explanation/what-others-lose.md names them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from headgate import verify
 from headgate.cli import app
-from headgate.lake import read_as_of
+from headgate.lake import Ledger, read_as_of
 from headgate.status import Status, read_status
+from tests.fix_carrier import Crash
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
@@ -50,6 +51,31 @@ def test_a_table_that_is_left_out_and_included_again(runs: Runs) -> None:
     runs.run()
     assert (runs.state(left), runs.state(kept)) == ("live", "live")
     assert runs.rows(left) == runs.source(left)
+
+
+def test_a_batch_planned_without_a_table_is_repeated_after_it_was_included_again(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch has no changes of the table, whatever the configuration says now."""
+    kept, left = runs.table("kept"), runs.table("left_out")
+    runs.modes = '["current", "changelog"]'
+    runs.run()
+    runs.tables = f'["{runs.db}.*", "!{left}"]'
+    runs.do("UPDATE kept SET v = 77 WHERE id = 1", "UPDATE left_out SET v = 77 WHERE id = 1")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "append", crash)
+        with pytest.raises(Exception, match="Crash"):
+            runs.run()
+
+    runs.tables = f'["{runs.db}.*"]'
+    reports = runs.run()
+    assert [(reports[0].tables[table].state) for table in (kept, left)] == ["live", "excluded"]
+    assert (runs.state(left), runs.state(kept)) == ("live", "live")
+    assert runs.rows(left) == runs.source(left)
+
+
+def crash(*_: object) -> None:
+    raise Crash
 
 
 def test_tables_whose_life_ends_are_no_alarm(runs: Runs, tmp_path: Path) -> None:

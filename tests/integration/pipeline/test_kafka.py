@@ -401,7 +401,7 @@ def test_a_broker_that_is_away(runs: KafkaRuns, own_broker: KafkaBroker) -> None
 
 
 def test_spark_makes_the_table_of_the_messages(runs: KafkaRuns) -> None:
-    """By the code of docs/kafka.md."""
+    """By the code of docs/reference/kafka.md."""
     columns = "id, name, price, amount, made, day, data"
     runs.do(
         "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9), price DECIMAL(12,3), amount BIGINT UNSIGNED,"
@@ -422,7 +422,7 @@ def test_spark_makes_the_table_of_the_messages(runs: KafkaRuns) -> None:
         for offset, one in enumerate(runs.messages(runs.topic("t")))
     ]
     messages = runs.spark.createDataFrame(fetched, "key STRING, value STRING, partition INT, offset BIGINT")
-    page = Path("docs/kafka.md").read_text("utf-8").partition("## Reading with Spark")[2]
+    page = Path("docs/reference/kafka.md").read_text("utf-8").partition("## Reading with Spark")[2]
     names: dict[str, Any] = {"messages": messages}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
     rows = names["rows"].collect()

@@ -83,11 +83,11 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reading.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "read-tables.md").read_text("utf-8")
 
 
 def on_page(language: str, lake: Lake) -> list[str]:
-    """The examples of docs/reading.md in this language; only places and names are others."""
+    """The examples of docs/how-to/read-tables.md in this language; only places and names are others."""
     names = {
         "/data/lake": lake.path,
         "shop/orders": "shop/kinds",
@@ -104,7 +104,7 @@ def on_page(language: str, lake: Lake) -> list[str]:
 def test_the_page_about_reading(lake: Lake, spark: SparkSession) -> None:
     pytest.importorskip("polars")
     rows = spark.read.format("delta").load(lake.current(KINDS.name)).count()
-    newest, moment = on_page("python", lake)
+    newest, moment, _ = on_page("python", lake)  # tests/integration/cli/test_docs.py runs the third, in Spark
     *begin, last = newest.strip().splitlines()
     known: dict[str, Any] = {}
     exec("\n".join(begin), known)
@@ -120,7 +120,7 @@ def test_the_page_about_reading(lake: Lake, spark: SparkSession) -> None:
 
 def test_the_page_about_reading_with_duckdb(lake: Lake) -> None:
     connection = duckdb_with_delta()
-    newest, moment = on_page("sql", lake)
+    newest, moment, _ = on_page("sql", lake)
     assert connection.execute(newest).fetchall()
     ledger, one = moment.split(";\n\n")
     states = {table: state for table, state, _ in connection.execute(ledger).fetchall()}
@@ -153,7 +153,7 @@ def by_duckdb(folder: str) -> pa.Table:
 
 READERS: dict[str, Callable[[str], pa.Table]] = {"delta-rs": by_delta_rs, "polars": by_polars, "duckdb": by_duckdb}
 UNABLE = {("polars", BLANKS.name): "columnMapping|column mapping", ("duckdb", DOCS.name): "type VARIANT"}
-"""Of docs/compatibility.md; how they say so."""
+"""Of docs/reference/compatibility.md; how they say so."""
 
 
 def lines(table: pa.Table) -> Counter[str]:

@@ -123,7 +123,7 @@ def test_readers_see_the_old_table_until_the_new_one_is_complete(bench: Bench, t
         assert sorted(tuple(row) for row in frame.drop("_seq", "_gtid", "_ts").collect()) == OLD_ROWS
     names = [name for name, _ in table.columns]
     for reader, read in READERS.items():
-        if reader != "polars" or table is not SPACED:  # docs/compatibility.md
+        if reader != "polars" or table is not SPACED:  # docs/reference/compatibility.md
             rows = read(bench.folder).select(names).to_pylist()
             assert sorted(tuple(row.values()) for row in rows) == result(table), reader
 

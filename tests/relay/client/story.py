@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 
 def is_in(share: Share, key: int) -> bool:
-    """FNV-1a, as docs/relay.md has it."""
+    """FNV-1a, as docs/reference/relay.md has it."""
     digest = 0xCBF29CE484222325
     for byte in (key & (2**64 - 1)).to_bytes(8, "big"):
         digest = (digest ^ byte) * 0x100000001B3 % 2**64

@@ -249,7 +249,7 @@ PATHS = st.sampled_from(
     + ["startSCN", "bootstrap", "targetSCN", "groups/billing", "log/head", "log/files"]
 )
 LONGEST_URL = 65_535
-"""Bytes of a path with its query: docs/relay.md."""
+"""Bytes of a path with its query: docs/reference/relay.md."""
 
 
 def test_any_request_is_answered_or_refused(with_events: Served) -> None:

@@ -13,7 +13,7 @@ from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import Served, served
 from tests.relay.server.test_app import GENERATION, checkpoint
 
-DOCS = Path(__file__).parents[3] / "docs" / "relay.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "relay.md"
 ROW = re.compile(r"\| `headgate_relay_(\w+)` \| (\w+) \| (.*) \| (.*) \|")
 STAMP = 1_700_000_000.0
 """When the rows of the tests were committed."""

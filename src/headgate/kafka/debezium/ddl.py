@@ -4,7 +4,7 @@ Source: Debezium 3, "MySQL connector", "Schema change topic", and the messages o
 of the log that concerns followed tables; a DROP TABLE gives one for each of its tables; TRUNCATE gives none.
 
 A column's entry has what the table's definition holds. The definition is that of the moment when the statement was
-read, which may be after later statements. What headgate does not know is null: docs/kafka.md lists it.
+read, which may be after later statements. What headgate does not know is null: docs/reference/kafka.md lists it.
 """
 
 from __future__ import annotations

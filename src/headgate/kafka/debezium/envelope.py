@@ -1,7 +1,7 @@
 """Changes as messages in Debezium's format: which messages a change gives, and what they have in common.
 
 The format is that of Debezium's MySQL connector (documentation of Debezium 3, "MySQL connector", "Data change events").
-A :class:`MessageForm` writes keys and values: ``json`` as Kafka Connect's ``JsonConverter``. docs/kafka.md
+A :class:`MessageForm` writes keys and values: ``json`` as Kafka Connect's ``JsonConverter``. docs/reference/kafka.md
 lists the differences.
 
 A change gives one message or more, in this order:

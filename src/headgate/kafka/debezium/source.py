@@ -1,7 +1,7 @@
 """The block ``source`` of messages: the event of the log that a change comes from.
 
 Names and order of the fields are those of Debezium 3, "MySQL connector", "Change event values". What headgate does not
-know is 0 or null: docs/kafka.md lists it.
+know is 0 or null: docs/reference/kafka.md lists it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Client of a relay's binlog archive (``headgate relay`` with ``log_disk_bytes``), over HTTP.
 
 ``POST /log`` requests a range and answers with the bytes that the server would have sent, ending in an EOF packet; see
-docs/relay.md, "The log itself". Errors have the form of the relay's other errors; the header ``x-dbus-error-cause`` has
-the name of a headgate error.
+docs/reference/relay.md, "The log itself". Errors have the form of the relay's other errors; the header
+``x-dbus-error-cause`` has the name of a headgate error.
 """
 
 from __future__ import annotations
