@@ -17,6 +17,8 @@ MORE = {"spark.jars.packages": "a:b:1, c:d:2", "spark.jars.excludes": "e:f", "sp
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "NUMBA_CACHE_DIR", "SPARK_LOCAL_IP"):  # as they were
+        monkeypatch.setenv(name, "")
     return tmp_path / "headgate" / "jars"
 
 

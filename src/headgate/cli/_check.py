@@ -17,6 +17,7 @@ from headgate.cli._common import (
     Url,
     connection_settings,
     console,
+    folding_table,
     on_terminal,
     patterns_of,
     write_lines,
@@ -187,12 +188,9 @@ def _show(rows: Sequence[Prerequisite]) -> None:
 
 
 def _print_table(rows: Sequence[Prerequisite], screen: Console) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(header_style="bold")
-    for title in ("", "setting", "expected", "actual", "remedy"):
-        table.add_column(title, overflow="fold")
+    table = folding_table("", "setting", "expected", "actual", "remedy")
     for row in rows:
         mark = Text(_WORDS[row.status], style=_STYLES[row.status])
         table.add_row(mark, Text(row.name), Text(row.expected), Text(row.actual), Text(row.remedy))

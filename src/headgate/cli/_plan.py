@@ -6,13 +6,13 @@ On a terminal it is tables; elsewhere plain lines, which a program can search an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.cli._common import console, on_terminal, write_lines
+from headgate.cli._common import console, folding_table, on_terminal, write_lines
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
@@ -58,7 +58,7 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     if on_terminal():
         out = console()
         out.print(Text(head))
-        out.print(_table("tables", _PlannedTable.TITLES, [row.cells for row in rows]))
+        out.print(_table("tables", _TITLES, [row.cells for row in rows]))
         for name, cells in columns.items():
             out.print(_table(name, ("column", "MySQL", "Arrow"), cells))
     else:
@@ -71,10 +71,11 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     check_lake(lake, config.name, {table: Places(config.routes).of(table) for table in followed})
 
 
+_TITLES: Final = ("table", "key", "rows (about)", "chunks (about)", "remark")
+
+
 class _PlannedTable(NamedTuple):
     """A table of the plan."""
-
-    TITLES = ("table", "key", "rows (about)", "chunks (about)", "remark")
 
     name: str
     key: str
@@ -101,9 +102,9 @@ def _planned(config: PipelineConfig, lake: Lake, plain: TableDef, stats: TableSt
 
 
 def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    view = Table(title=Text(title), title_justify="left")
-    for one in titles:
-        view.add_column(one, overflow="fold", justify="right" if "about" in one else "left")
+    view = folding_table(*titles, title=Text(title), title_justify="left")
+    for column in view.columns:
+        column.justify = "right" if "about" in str(column.header) else "left"
     for row in rows:
         view.add_row(*map(Text, row))
     return view

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from headgate.cli._common import SIGNAL_STYLES, TABLE_STYLES, console, on_terminal, write_lines
+from headgate.cli._common import SIGNAL_STYLES, TABLE_STYLES, console, folding_table, on_terminal, write_lines
 from headgate.errors import HeadgateError, TargetError
 from headgate.files import file_errors
 
@@ -203,9 +203,7 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
     if status.error:
         parts.append(Text(status.error, style="red"))
     parts += map(Text, _now(status))
-    tables = Table(header_style="bold")
-    for title in ("table", "state", "progress"):
-        tables.add_column(title, overflow="fold")
+    tables = folding_table("table", "state", "progress")
     for known, state in status.tables_now().items():
         style = TABLE_STYLES.get(state.state, "")
         tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.read_progress(known))))

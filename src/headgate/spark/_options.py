@@ -161,7 +161,8 @@ class Options(SourceSettings):
         values = {name: text for name, text in texts.items() if name in cls.model_fields and name in OPTION_HELP}
         if "table" in values:
             values.setdefault("images", "keys")
-        mistakes, parsed, policies = Mistakes(), None, DEFAULT
+        mistakes, policies = Mistakes(), DEFAULT
+        parsed: Options | None = None
         mistakes.add(_wrong_names(texts))
         with mistakes.collected():
             parsed = checked(cls, values, name_of='option "{}"'.format)

@@ -50,7 +50,15 @@ def newest(inbox: ControlFolder) -> tuple[dict[str, Any] | None, bool]:
         if noted is None:
             raise
         return noted, False
-    return max(filter(None, (value, noted)), key=lambda one: one.get("updated_us") or 0, default=None), True
+    if value is None or noted is None:
+        return noted if value is None else value, True
+    return noted if _updated_us(noted) > _updated_us(value) else value, True
+
+
+def _updated_us(status: dict[str, Any]) -> float:
+    """Return when a status was written; a damaged one, which has to be reported, counts as new."""
+    at_us = status.get("updated_us")
+    return at_us if isinstance(at_us, int) else float("inf")
 
 
 def forget_noted(inbox: ControlFolder) -> None:

@@ -49,7 +49,5 @@ def test_a_plain_session(spark: SparkSession, mysql_server: MySQLServer, mysql_d
     assert (packages, coordinates) == ("--packages", DELTA_PACKAGE)
     fetched = ("--driver-class-path", os.pathsep.join(delta_jars()))
     assert printed(runs.lake.path, *fetched, *options) == str({table: [1, 2, 3]})
-    assert (
-        printed(runs.lake.path, *fetched)
-        == f"this Spark session has no Delta: start it by `pyspark {line}`, or with these settings"
-    )
+    remedy = f"start it by `pyspark {line}`, or with these settings"
+    assert printed(runs.lake.path) == f"this Spark session has no Delta: {remedy}"
