@@ -105,8 +105,8 @@ def test_both_modes_in_a_fixed_order() -> None:
         ),
         (
             "poll_ms = 500",
-            'relay_fallback = "no"',
-            r'relay_fallback: expected true or false, without quotes, not "no"$',
+            'relay_fallback = "maybe"',
+            r'relay_fallback: expected true or false, without quotes, not "maybe"$',
         ),
         ("headgate@127.0.0.1:3306", "headgate@db:mysql", r"source\.url: expected mysql://user@host:3306"),
         ("headgate@127.0.0.1:3306", "headgate@db..example:3306", r"source\.url: expected mysql://user@host:3306"),

@@ -91,14 +91,16 @@ def checked(
 
 def explain(error: ValidationError, root: type, *, name_of: _NameOf = None) -> list[str]:
     """Return the mistakes, each in one line. Unknown keys are first: a key that is missing or wrong may be meant by
-    one, and is left out if it is the nearest.
+    one, and is left out if it is the nearest. So is a list that is empty because its elements are wrong.
 
     :param root: the model of the whole file, or of all options.
     :param name_of: as of :func:`checked`.
     """
     mistakes = sorted(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     meant = {(*one["loc"][:-1], _nearest(root, _path(one))) for one in mistakes if one["type"] in _UNKNOWN}
-    shown = [one for one in mistakes if not (one["type"] == "missing" and one["loc"] in meant)]
+    above = {one["loc"][:end] for one in mistakes for end in range(len(one["loc"]))}
+    follow = {"missing": meant, "too_short": above}
+    shown = [one for one in mistakes if one["loc"] not in follow.get(one["type"], ())]
     return [*dict.fromkeys(_line(one, root, name_of) for one in shown)]
 
 

@@ -115,7 +115,7 @@ def test_properties(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
-    with pytest.raises(ConfigError, match=r"^physical source id 1 is used twice$"):
+    with pytest.raises(ConfigError, match=r"^3 mistakes: \(1\) physical source id 1 is used twice; "):
         of(tmp_path, [SOURCES, SOURCES], "")  # no mistake of the properties
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
         load_relay([EXAMPLE / "sources-or-person.json"], tmp_path / "nowhere.properties")
