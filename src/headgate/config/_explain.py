@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, get_args
@@ -99,7 +99,7 @@ def explain(error: ValidationError, root: type, *, name_of: _NameOf = None) -> l
     mistakes = sorted(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     meant = {(*one["loc"][:-1], _nearest(root, _path(one))) for one in mistakes if one["type"] in _UNKNOWN}
     above = {one["loc"][:end] for one in mistakes for end in range(len(one["loc"]))}
-    follow = {"missing": meant, "too_short": above}
+    follow: Mapping[str, Container[object]] = {"missing": meant, "too_short": above}
     shown = [one for one in mistakes if one["loc"] not in follow.get(one["type"], ())]
     return [*dict.fromkeys(_line(one, root, name_of) for one in shown)]
 

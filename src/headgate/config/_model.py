@@ -62,10 +62,10 @@ class Model(BaseModel):
 
 
 def _absolute(path: str, info: ValidationInfo) -> str:
-    context: dict[str, Any] = info.context or {}
-    if FOLDER not in context or not path or _URI.match(path):
+    folder: Path | None = (info.context or {}).get(FOLDER)
+    if folder is None or not path or _URI.match(path):
         return path
-    return os.path.normpath(context[FOLDER] / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
+    return os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
 
 
 FilePath: TypeAlias = Annotated[str, AfterValidator(_absolute)]

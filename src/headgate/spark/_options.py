@@ -167,7 +167,8 @@ class Options(SourceSettings):
         with mistakes.collected():
             parsed = checked(cls, values, name_of='option "{}"'.format)
         with mistakes.collected():
-            policies = parse_policies(texts, parsed and parsed.signal_table, parsed and parsed.mask_key)
+            known = None if parsed is None else parsed.signal_table, None if parsed is None else parsed.mask_key
+            policies = parse_policies(texts, *known)
         mistakes.check()
         assert parsed is not None
         return parsed.model_copy(update={"policies": policies})._check_policies()

@@ -153,12 +153,13 @@ class _Named(Protocol):
 def repeated_names(physical: Sequence[_Named], tenants: Iterable[TenantSettings]) -> Iterator[Conflict]:
     """Yield the ids and names that are used twice."""
     logical = [one for each in physical for one in each.sources]
-    for key, what, values in (
+    unique: tuple[tuple[str, str, list[Any]], ...] = (
         ("physical", "physical source id", [one.id for one in physical]),
         ("physical", "source id", [one.id for one in logical]),
         ("physical", "source name", [one.name for one in logical]),
         ("tenants", "tenant", [one.name for one in tenants]),
-    ):
+    )
+    for key, what, values in unique:
         for value in dict.fromkeys(values):
             if values.count(value) > 1:
                 yield key, f"{what} {value} is used twice"
