@@ -1,6 +1,6 @@
 """The Debezium engine's read-only incremental snapshot, as one JVM process: what it takes for a part of ``orders``.
 
-The engine comes by its Maven coordinates, as Delta's archives do (``headgate_testing._jars``), and stays in the user's
+The engine comes by its Maven coordinates, as Delta's archives do (``headgate.archives``), and stays in the user's
 cache folder. Settings are Debezium's defaults (documentation, "Debezium connector for MySQL" and "Debezium Engine"),
 but for ``read.only``, the file signal channel and chunks of 10,000 rows, which are better for it than its default of
 1,024. The consumer looks at every value (``DebeziumSnapshot.java``).
@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._bench import DB, Workloads
-from headgate.files import cache_folder
-from headgate_testing._cache import make_once
-from headgate_testing._jars import fetch_jars
+from headgate.archives import fetch_jars
+from headgate.files import cache_folder, make_once
 from headgate_testing._process import start_child
 
 __all__ = ["VERSION", "DebeziumRun", "jars", "java", "measure"]

@@ -65,7 +65,7 @@ from deltalake import DeltaTable, QueryBuilder
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._load import Commits, SteadyWriter
 from benchmarks._merges import merge_seconds
-from headgate.engine._settings import delta_jars
+from headgate.archives import delta_jars
 from headgate_testing import MySQLServer, ObjectStore, SparkCluster, s3_jars
 
 POLL_SECONDS = 0.01

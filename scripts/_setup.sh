@@ -12,7 +12,6 @@ cd "$root"
 : "${HOME:=$root/.home}"
 export HOME
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
-delta_version=4.4.0 # fits pyspark 4.2.0 and delta-spark 4.4.1 (pyproject.toml)
 
 fail() {
     echo "headgate: $*" >&2
@@ -131,10 +130,10 @@ export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$cache/numba}" # one place for the dr
 # --- MySQL, Kafka and Delta -------------------------------------------------------------------------------------------
 
 prepared="$cache/prepared-${wanted:0:16}"
-if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/kafka" ] || [ ! -d "$cache/jars/delta-$delta_version" ]; then
+if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/kafka" ] || ! compgen -G "$cache/jars/delta-*/delta-spark*.jar" >/dev/null; then
     say "preparing MySQL, Kafka and Delta (once)"
     .venv/bin/python -m headgate_testing >/dev/null || exit 3
-    .venv/bin/python scripts/_delta_jars.py "$delta_version" "$cache/jars/delta-$delta_version" || exit 3
+    .venv/bin/headgate prefetch --no-kernels >/dev/null || exit 3
     mkdir -p "$cache"
     touch "$prepared"
 fi

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from headgate.errors import ConfigError, StorageError
+from headgate.errors import ConfigError, StorageError, TargetError
 from headgate.files import (
     LockedError,
     cache_folder,
@@ -24,6 +24,7 @@ from headgate.files import (
     open_private,
     read_json,
     sync,
+    system_error,
     try_lock,
     write_all,
     write_bytes,
@@ -200,3 +201,34 @@ def test_a_folder_that_is_held_is_locked_for_cleaners(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space", "/a/b"),
+            StorageError,
+            "/a/b cannot be used: No space; make room on its disk",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only", "/a"),
+            TargetError,
+            "/a cannot be used: Read-only; its file system is mounted",
+        ),
+        (OSError(errno.EMFILE, "Too many"), StorageError, "a file cannot be used: Too many; raise the limit of open"),
+        (
+            OSError(errno.EACCES, "Denied", "/a", None, "/b"),
+            TargetError,
+            "/b cannot be used: Denied; check what this user",
+        ),
+    ],
+)
+def test_errors_of_disks_say_what_to_do(error: OSError, kind: type[Exception], message: str) -> None:
+    known = system_error(error)
+    assert type(known) is kind
+    assert str(known).startswith(message)
+
+
+def test_errors_of_connections_are_not_those_of_disks() -> None:
+    assert system_error(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None

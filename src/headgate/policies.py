@@ -179,12 +179,7 @@ class MaskKey:
 
     @classmethod
     def of(cls, env: str | None, file: str | None) -> MaskKey | None:
-        """Return the key of the settings ``mask_key_env`` and ``mask_key_file``; None: there is none.
-
-        :raises ValueError: there are two.
-        """
-        if env and file:
-            raise ValueError("mask_key_env and mask_key_file are both set; keep one")
+        """Return the key of the settings ``mask_key_env`` and ``mask_key_file``; None: there is none."""
         return cls(env, file) if env or file else None
 
 

@@ -19,8 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from headgate.errors import ConfigError
-from headgate.files import cache_folder
-from headgate_testing._cache import make_once
+from headgate.files import cache_folder, make_once
 from headgate_testing._owned import OwnedProcesses
 from headgate_testing._ports import free_port
 

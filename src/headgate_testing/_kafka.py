@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate.archives import fetch_jars
 from headgate.errors import ConfigError, ConnectError
-from headgate.files import cache_folder
-from headgate_testing._cache import make_once
-from headgate_testing._jars import fetch_jars, spark_home
+from headgate.files import cache_folder, make_once
+from headgate_testing._jars import spark_home
 from headgate_testing._owned import OwnedServer, last_line
 from headgate_testing._ports import free_port, try_ports
 from headgate_testing._process import start_child

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import ConfigError
-from headgate.files import cache_folder
+from headgate.files import cache_folder, make_once
 from headgate.mysql import Version, is_supported, parse_version
-from headgate_testing._cache import make_once
 
 __all__ = ["URL_VARIABLE", "MySQLProgram", "find_program", "installed_program", "private_program"]
 

@@ -26,9 +26,8 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.files import cache_folder
+from headgate.files import cache_folder, make_once
 from headgate.mysql import LOG_STATUS, Version, parse_version
-from headgate_testing._cache import make_once
 from headgate_testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
 from headgate_testing._owned import OwnedServer, last_line
 from headgate_testing._ports import free_port, try_ports

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
-from headgate.files import cache_folder
-from headgate_testing._cache import make_once
+from headgate.files import cache_folder, make_once
 from headgate_testing._owned import OwnedProcesses
 from headgate_testing._ports import free_port
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.files import cache_folder
-from headgate_testing._cache import make_once
+from headgate.files import cache_folder, make_once
 from headgate_testing._kafka import java_program
 from headgate_testing._owned import OwnedProcesses
 from headgate_testing._ports import free_port, try_ports

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -82,9 +83,37 @@ def test_help_is_text_that_flows(use: Use) -> None:
     use(tried)
     out = run("try", "--help")[1]
     assert "A line that ends here." in out
-    assert [line.strip() for line in out.splitlines() if "try " in line][1:] == ["headgate try one", "headgate try two"]
+    usage, first, *lines = [line.strip() for line in out.splitlines() if line.strip()]
+    assert ("Usage: " in usage, first) == (True, "headgate try one")
+    assert lines[:4] == ["First.", "A line that ends here.", "More examples:", "headgate try two"]
     assert "password comes from the environment" in " ".join(run()[1].split())
     assert not [line for line in run()[1].splitlines() if line.strip() == "comes"]
+
+
+def words_of(example: str) -> list[str]:
+    """The words of an example after the program's name, without what the shell does with its output."""
+    words = shlex.split(example)
+    return words[1 : next((index for index, word in enumerate(words) if word in (">", "|")), len(words))]
+
+
+@pytest.mark.parametrize("name", _app.COMMANDS)
+def test_help_begins_with_a_command_that_works(name: str) -> None:
+    width = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
+    result = CliRunner().invoke(app, [name, "--help"], env=width)
+    lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    more = lines[lines.index("More examples:") :] if "More examples:" in lines else []
+    examples = [lines[1], *(line for line in more if line.startswith("headgate "))]
+    assert lines[1].split()[:2] == ["headgate", name]
+    for example in examples:
+        command, *arguments = words_of(example)
+        _app._LazyCommand(command, *_app.COMMANDS[command]).make_context(command, arguments)
+
+
+def test_the_groups_of_help_have_commands_and_options_that_exist() -> None:
+    assert {name for names in _app._AREAS.values() for name in names} == {*_app.COMMANDS}
+    loaded = [_app._LazyCommand(name, *_app.COMMANDS[name])._load() for name in _app.COMMANDS]
+    flags = {flag for one in loaded for parameter in one.params for flag in parameter.opts}
+    assert {flag for named in _app._GROUPS.values() for flag in named.split()} <= flags
 
 
 def test_help_of_flags_shows_no_value(use: Use) -> None:
@@ -180,6 +209,14 @@ def test_errors_are_one_line_with_their_code(use: Use, error: Exception, code: i
         assert got == code
         assert "Traceback" in err
         assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_each_mistake_in_a_configuration_is_a_line(use: Use) -> None:
+    def command() -> None:
+        raise ConfigError.of(["a: wrong", "b: wrong"], "x.toml: ")
+
+    use(command)
+    assert run("try") == (2, "", "error: x.toml: a: wrong\nerror: x.toml: b: wrong\n")
 
 
 def test_what_a_command_returns_is_the_exit_code(use: Use) -> None:

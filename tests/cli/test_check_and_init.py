@@ -37,11 +37,20 @@ def test_plain_lines() -> None:
 def test_a_terminal_sees_a_table_with_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False)
     monkeypatch.setattr(_check, "console", lambda: screen)
-    _check._print_table(ROWS)
+    _check._show(ROWS)
     text = screen.file.getvalue()  # type: ignore[attr-defined]
     assert "\x1b" in text
     for word in ("SET PERSIST binlog_format = ROW;", "key of [red]x", "add [one]", "1 failed, 1 warning, 1 ok"):
         assert word in text
+
+
+def test_nothing_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80, highlight=False)
+    monkeypatch.setattr(_check, "console", lambda: screen)
+    remedy = f"SET PERSIST {'a_long_name_of_a_setting_' * 5}= ON;"
+    rows = [*ROWS, Prerequisite("a setting", "ON", "OFF", "fail", remedy)]
+    _check._show(rows)
+    assert screen.file.getvalue().splitlines() == [*_check._lines(rows)]  # type: ignore[attr-defined]
 
 
 NAME = st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name)

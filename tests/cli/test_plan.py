@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ Shown = Callable[..., dict[str, str]]
 
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shown:
-    """Table → remark, in a mode of the target."""
+    """Table → remarks, in a mode of the target."""
     stats = {"shop.new": TableStats("InnoDB", rows=7, data_bytes=100)}
     monkeypatch.setattr(Connection, "open", lambda _: contextlib.nullcontext(Server()))
     for name, value in {"load_tables": TABLES, "load_stats": stats, "check_config": []}.items():
@@ -34,9 +35,10 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         source = 'name = "shop"\n[source]\nurl = "mysql://u@h"\ntables = ["shop.*"]\n'
         file.write_text(f'{source}[target]\nmode = ["{mode}"]\npath = "{tmp_path}/lake"\n{more}')
         assert not app(["run", str(file), "--dry-run"], standalone_mode=False)
-        of_tables = capsys.readouterr().out.partition("└")[0]
-        rows = [line.split("│")[1:-1] for line in of_tables.splitlines() if line.startswith("│")]
-        return {cells[0].strip(): cells[-1].strip() for cells in rows}
+        lines = capsys.readouterr().out.splitlines()
+        assert "column shop.fed.id: int as int32" in lines
+        rows = [re.fullmatch(r"table ([^:]+): (?:no )?key.*?; about .*? chunk;? ?(.*)", line) for line in lines]
+        return {row[1]: row[2] for row in rows if row is not None}
 
     return print_plan
 

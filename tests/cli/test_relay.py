@@ -235,7 +235,9 @@ def test_a_disk_that_is_full_ends_a_consumer(monkeypatch: pytest.MonkeyPatch) ->
         put(relay, 1)
         code, out, error = run("consume", f"http://127.0.0.1:{relay.port}")
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"error: cannot buffer a large transaction in .*: No space left on device\n", error)
+    assert re.fullmatch(
+        r"error: cannot buffer a large transaction in .*: No space left on device; make room on its disk\n", error
+    )
 
 
 def test_a_transaction_that_has_not_ended_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,8 @@ def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("headgate.stores._folder.write_bytes", refuse)
     code, out, err = run(str(pipeline), "pause-snapshot")
     inbox = pipeline.parent / "lake" / "_headgate" / "inbox"
-    assert (code, out, err) == (3, "", f"error: {inbox} cannot be written: Permission denied\n")
+    remedy = "check what this user may do there, or choose another folder"
+    assert (code, out, err) == (3, "", f"error: {inbox} cannot be written: Permission denied; {remedy}\n")
 
 
 @pytest.mark.parametrize(

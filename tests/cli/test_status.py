@@ -197,6 +197,20 @@ def test_the_picture_shows_names_as_they_are() -> None:
         assert text in shown
 
 
+def test_nothing_is_cut_on_a_narrow_terminal() -> None:
+    name, reason = f"shop.{'long_name_' * 6}", f"gone: {'reason' * 20}"
+    value = status(state="failed", error=f"no {'grant' * 30}", tables={name: {"state": "stopped", "reason": reason}})
+    screen = Console(file=io.StringIO(), width=80, color_system=None)
+    screen.print(_status._picture(_status._Seen(value, value.signals), "shop", "lake"))
+    assert isinstance(screen.file, io.StringIO)
+    shown = screen.file.getvalue()
+    assert "…" not in shown
+    cells = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert "".join(cell[1].strip() for cell in cells) == name
+    assert "".join(cell[3].strip() for cell in cells).replace(" ", "") == reason.replace(" ", "")
+    assert "grant" * 30 in shown.replace("\n", "")
+
+
 def test_watching_loads_no_spark_and_ends_with_ctrl_c(pipeline: Path) -> None:
     put(pipeline, status())
     code = (

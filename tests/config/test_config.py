@@ -98,14 +98,22 @@ def test_both_modes_in_a_fixed_order() -> None:
             r"unknown key source\.table\.include\.list; docs/how-to/from-debezium\.md",
         ),
         ('["shop.*", "!shop.tmp_*"]', '"shop.*"', r"source\.tables: expected a list, such as"),
-        ("poll_ms = 500", 'poll_ms = "secret"', r"source\.poll_ms: expected a whole number, without quotes"),
-        ("poll_ms = 500", 'relay_fallback = "secret"', r"relay_fallback: expected true or false, without quotes"),
+        (
+            "poll_ms = 500",
+            'poll_ms = "often"',
+            r'source\.poll_ms: expected a whole number, without quotes, not "often"$',
+        ),
+        (
+            "poll_ms = 500",
+            'relay_fallback = "maybe"',
+            r'relay_fallback: expected true or false, without quotes, not "maybe"$',
+        ),
         ("headgate@127.0.0.1:3306", "headgate@db:mysql", r"source\.url: expected mysql://user@host:3306"),
         ("headgate@127.0.0.1:3306", "headgate@db..example:3306", r"source\.url: expected mysql://user@host:3306"),
         (":3306", ":3306/shop", r"source\.url: a URL names no database"),
         ('name = "shop"', 'name = "shop"\ncolumns."a.b.c" = "exclude"', r"columns\.a\.b\.c: expected a section"),
         ('name = "shop"', "", "name is missing"),
-        ('name = "shop"', 'name = "a/b"', "name: the pipeline's name: letters, digits"),
+        ('name = "shop"', 'name = "a/b"', r'name: "a/b" is not the pipeline\'s name: letters, digits'),
         ("[source]", "[sorce]", r"unknown key sorce; did you mean source\?"),
         ('[tables."shop.orders"]', "[tables.shop.orders]", r'in quotes: \[tables\."shop\.orders"\]'),
         ("headgate@", "headgate:secret@", "leave the password out"),
@@ -114,7 +122,11 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('"shop.*", "!shop.tmp_*"', '"!shop.*"', r"source\.tables.*at least one"),
         ("poll_ms = 500", 'password_env = "a"\npassword_file = "b"', "both set"),
         ("poll_ms = 500", 'password_env = "a b"', r"source\.password_env.*not its value"),
-        ("poll_ms = 500", "chunk_rows = 0", r"source\.chunk_rows: expected a number greater than or equal to 1"),
+        (
+            "poll_ms = 500",
+            "chunk_rows = 0",
+            r"source\.chunk_rows: expected a number greater than or equal to 1, not 0$",
+        ),
         ("poll_ms = 500", "snapshot_share = nan", r"source\.snapshot_share: expected a finite number"),
         (":3306", ":3306/?password=secret", "leave the password out"),
         ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
@@ -155,7 +167,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://relay..example:11115"', r"source\.relay: expected http://host:port"),
-        ("poll_ms = 500", 'relay_source = "a"', "settings need relay"),
+        ("poll_ms = 500", 'relay_source = "a"', "source: relay_source needs relay, http"),
         (
             "poll_ms = 500",
             'relay = "http://r:1"\nwatermark = "signal-table"\nsignal_table = "a.b"',
@@ -171,6 +183,63 @@ def test_mistakes_are_one_clear_line(old: str, new: str, message: str) -> None:
         parse_config(GOOD.replace(old, new, 1))
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_all_mistakes_at_once() -> None:
+    text = GOOD.replace("poll_ms = 500", 'pol_ms = 5\nchunk_rows = 0\nurl = "mysql://u:hunter2@h"\nrelay_source = "a"')
+    text = text.replace('name = "shop"', "").replace('url = "mysql://headgate@127.0.0.1:3306"\n', "")
+    text = text.replace('"current"', '"copies"').replace('"strict"', '"strict"\nkey = ["a", "A"]')
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, where="shop.toml")
+    remedy = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
+    assert [*caught.value.lines] == [
+        "shop.toml: unknown key source.pol_ms; did you mean poll_ms?",
+        "shop.toml: name is missing: the pipeline's name: letters, digits, _, . and -",
+        f"shop.toml: source.url: {remedy}",
+        "shop.toml: source.chunk_rows: expected a number greater than or equal to 1, not 0",
+        'shop.toml: target.mode: expected "current", "history", "changelog", "kafka" or a list of them, not "copies"',
+    ]
+    assert str(caught.value).startswith(
+        "shop.toml: 5 mistakes: (1) unknown key source.pol_ms; did you mean poll_ms?; (2)"
+    )
+
+
+def test_values_that_do_not_go_together_are_reported_beside_wrong_ones() -> None:
+    text = GOOD.replace("poll_ms = 500", 'poll_ms = 1\npassword_env = "a"\npassword_file = "b"\nskip = ["delete"]')
+    text = text.replace('"strict"', '"strict"\nkey = ["a", "A"]').replace('"current"', '"history"')
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    assert [line.removeprefix("pipeline.toml: ") for line in caught.value.lines] == [
+        "source.poll_ms: expected a number greater than or equal to 10, not 1",
+        'key and target.mode "history" do not go together: versions of rows do not prove a key',
+        'skip and target.mode "history" do not go together: a history has every change',
+        "source: password_env and password_file are both set; keep one",
+        "tables.shop.orders: key names a column twice",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text.replace('["delete"]', "1"))
+    assert "skip and" not in str(caught.value), "whether a wrong value goes together with others is not known"
+    with pytest.raises(ValueError, match="password_env and password_file are both set"):
+        PipelineConfig.model_validate(
+            {
+                "name": "p",
+                "source": {"url": "mysql://u@h", "tables": ["a.*"], "password_env": "A", "password_file": "b"},
+                "target": {"path": "/lake"},
+            }
+        )
+
+
+def test_values_that_may_be_secrets_are_not_shown() -> None:
+    for old, new in (
+        ("headgate@127.0.0.1:3306", "hunter2@h/x"),
+        ("poll_ms = 500", "password_env = 'hunter2!'"),
+        ("poll_ms = 500", "passwort = 'hunter2'"),
+        ("poll_ms = 500", "poll_ms = 'http://u:hunter2@h'"),
+        ('"spark.ui.enabled" = true', "hadoop.fs.s3a.secret.key = ['hunter2']"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse_config(GOOD.replace(old, new))
+        assert "hunter2" not in str(caught.value)
 
 
 def test_relative_paths_start_at_the_working_directory_and_uris_stay(

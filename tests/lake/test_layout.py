@@ -25,7 +25,9 @@ def test_a_folder_that_nothing_can_be_written_into(tmp_path: Path, monkeypatch: 
         with pytest.raises(TargetError, match=f"{file} is not a folder; choose another target.path"):
             Lake.at(path).check_root()
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
-    with pytest.raises(TargetError, match=f"{tmp_path}/lake cannot be written: this user may not write to {tmp_path}$"):
+    with pytest.raises(
+        TargetError, match=f"{tmp_path}/lake cannot be written: {tmp_path}: Permission denied; check what"
+    ):
         Lake.at(tmp_path / "lake").check_root()
 
 

@@ -223,9 +223,32 @@ def test_the_reading_of_a_batch() -> None:
     assert (batch.activity(0, {}).tasks_done, batch.activity(0, {}).seconds_left) == (0, None)
     batch.counts_tasks(1, 4, 105.0)
     now = batch.activity(0, {})
-    assert (now.rows, now.changes, now.tasks_done, now.tasks, now.seconds_left) == (None, None, 1, 4, 15.0)
+    assert (now.rows, now.changes, now.tasks_done, now.tasks, now.seconds_left) == (None, None, 1, 4, None)
+    batch.counts_tasks(2, 4, 105.0)
+    assert batch.activity(0, {}).seconds_left == 5.0
     batch.counts_tasks(4, 4, 110.0)
     assert batch.activity(0, {}).seconds_left == 0.0
+
+
+def test_the_first_batch_of_a_run_does_not_tell_how_long_it_takes() -> None:
+    batch = CurrentBatch(7, 100.0, lambda _: None, is_first=True)
+    batch.counts_tasks(3, 4, 400.0)
+    assert batch.activity(0, {}).seconds_left is None
+
+
+def test_the_time_left_of_a_snapshot_is_known_after_three_batches() -> None:
+    """The first one of a run took 300 s, most of them for loading and compiling, the others 10 s each."""
+    rates = Rates(0.0)
+    rates.add(300.0, 300.0, {}, 1000)
+    assert rates.steady_rows is None
+    rates.add(310.0, 10.0, {"t": 5}, 0)
+    rates.add(320.0, 10.0, {}, 1000)
+    assert rates.steady_rows is None
+    rates.add(330.0, 10.0, {}, 3000)
+    steady: list[float | None] = [rates.steady_rows]
+    for end in range(340, 640, 10):
+        rates.add(float(end), 10.0, {}, 500)
+    assert [*steady, rates.steady_rows] == [200.0, 50.0], "older batches do not count"
 
 
 def test_a_later_batch_reads_what_is_left() -> None:
@@ -274,6 +297,6 @@ def test_how_far_all_tables_are() -> None:
     unknown = snapshot_status({"b": half, "c": waits}, 10.0)
     assert unknown is not None
     assert (unknown.rows_estimate, unknown.seconds_left) == (None, None)
-    low = snapshot_status({"b": half.model_copy(update={"rows_read": 1200})}, 0.0)
+    low = snapshot_status({"b": half.model_copy(update={"rows_read": 1200})}, None)
     assert low is not None
     assert (low.rows, low.rows_estimate, low.seconds_left) == (1200, 1200, None)

@@ -36,8 +36,9 @@ from headgate.errors import (
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
 from headgate.pipeline import _run as _pipeline
+from headgate.pipeline._files import lake_lock
 from headgate.pipeline._retry_budget import RetryBudget
-from headgate.pipeline._run import _lake_lock, _Run, rest_seconds
+from headgate.pipeline._run import _Run, rest_seconds
 from headgate.sinks import BatchReport
 
 LOST = ConnectionLostError("the connection ended")
@@ -136,7 +137,33 @@ Traceback (most recent call last):
         ),
         ("rpc: Cannot find endpoint: spark://CoarseGrainedScheduler@127.0.0.1:1", EngineError, "Cannot find endpoint"),
         ("\n  the disk is full\n at x.y", TargetError, "Spark failed: the disk is full"),
-        (FROM_A_WORKER, TargetError, "Spark failed: OSError: [Errno 28] No space left on device"),
+        (
+            FROM_A_WORKER,
+            StorageError,
+            "checkpoint or temporary files cannot be used: No space left on device; make room",
+        ),
+        (
+            FROM_A_WORKER.replace("device\n\t", "device: '/lake/a/part-1.parquet'\n\t"),
+            StorageError,
+            "/lake/a/part-1.parquet cannot be used: No space left on device; make room on its disk",
+        ),
+        (
+            FROM_A_WORKER.replace(
+                "OSError: [Errno 28] No space left on device", "PermissionError: [Errno 13] No: '/a'"
+            ),
+            TargetError,
+            "/a cannot be used: No; check what this user may do there, or choose another folder",
+        ),
+        (
+            "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat a.b(C.java:1)",
+            StorageError,
+            "checkpoint or temporary files cannot be used: No space left on device; make room on its disk",
+        ),
+        (
+            "java.io.FileNotFoundException: /tmp/blockmgr-1/0a/x (Read-only file system)\n\tat a.b(C.java:1)",
+            TargetError,
+            "/tmp/blockmgr-1/0a/x cannot be used: Read-only file system; its file system is mounted for reading only",
+        ),
         (STREAM_FAILED.format("SystemExit: 143"), TargetError, "Spark failed: SystemExit: 143"),
         (STREAM_FAILED.format("KeyboardInterrupt"), TargetError, "Spark failed: KeyboardInterrupt"),
         (STREAM_FAILED.format("a.b.Odd: no"), TargetError, "Spark failed: a.b.Odd: no"),
@@ -146,7 +173,7 @@ Traceback (most recent call last):
     ],
 )
 def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], message: str) -> None:
-    error = spark_failure(text)
+    error = spark_failure(text, "checkpoint or temporary files")
     assert type(error) is kind
     assert message in str(error)
     assert "\n" not in str(error)
@@ -539,18 +566,18 @@ def test_without_a_file_nothing_is_reloaded() -> None:
 def test_a_second_run_on_a_local_lake_is_refused(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path / "lake"))
     with (
-        _lake_lock(lake),
+        lake_lock(lake),
         pytest.raises(TargetError, match=f"is being written by process {os.getpid()}; stop it"),
-        _lake_lock(lake),
+        lake_lock(lake),
     ):
         pass
-    with _lake_lock(lake):
+    with lake_lock(lake):
         pass
 
 
 def test_a_lake_elsewhere_has_no_lock() -> None:
     lake = Lake.at("s3a://bucket/lake")
-    with _lake_lock(lake), _lake_lock(lake):
+    with lake_lock(lake), lake_lock(lake):
         assert not lake.is_local
 
 

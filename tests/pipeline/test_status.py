@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -116,7 +117,7 @@ def test_from_start_to_a_clean_stop(run: Run) -> None:
         assert status.tables["shop.orders"].rows_estimate is None, "it is read: no figure of the reading is left"
         assert status.tables["shop.orders"].changes_per_second == 3.0
         assert status.snapshot is not None
-        assert (status.snapshot.rows, status.snapshot.rows_estimate, status.snapshot.seconds_left) == (600, 900, 5.0)
+        assert (status.snapshot.rows, status.snapshot.rows_estimate, status.snapshot.seconds_left) == (600, 900, None)
         assert status.recent[0].transactions == 2
         assert status.recent[0].tables == 2
         status = run.beat(4)
@@ -458,7 +459,10 @@ def test_a_file_system_with_errors_of_its_own_stops_nothing(run: Run, caplog: py
 def test_a_failure_before_the_run_began(run: Run) -> None:
     error = TargetError("no grant")
     record_failure(run.inbox, "shop", error)
-    assert read_status(run.inbox) is None, "nothing is left where nothing has run"
+    assert not Path(run.inbox.path).exists(), "nothing is left where nothing has run"
+    noted = read_status(run.inbox)
+    assert noted is not None
+    assert (noted.condition(), noted.error) == ("failed", "no grant")
     with StatusWriter(run.inbox, "shop") as writer:
         record_failure(run.inbox, "shop", error)
         assert run.read().state == "running", "another run is alive"
@@ -467,6 +471,28 @@ def test_a_failure_before_the_run_began(run: Run) -> None:
     status = run.read()
     assert (status.state, status.error) == ("failed", "no grant")
     assert len(status.recent) == 1
+
+
+def test_the_status_of_a_run_that_cannot_write_into_its_lake(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run.writer as writer:
+        writer.ends(report(1, 10))
+    before = run.read()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run.clocks.now += 60
+    with monkeypatch.context() as patch:
+        patch.setattr(run.inbox, "write", refuse)
+        record_failure(run.inbox, "shop", TargetError("the disk is full"))
+        failed = run.read()
+    assert (before.error, failed.state, failed.error) == (None, "failed", "the disk is full")
+    assert failed.recent == before.recent
+    with StatusWriter(run.inbox, "shop", wall_us=run.clocks.wall_us) as writer:
+        assert run.read().state == "running"
+    assert run.read().error is None
+    Path(run.inbox.path, "status.json").unlink()
+    assert read_status(run.inbox) is None, "what was noted is gone"
 
 
 def test_who_is_alive(run: Run) -> None:

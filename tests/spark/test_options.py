@@ -54,9 +54,9 @@ def test_one_table_is_meant_exactly() -> None:
         ({"chunkrows": "1"}, "did you mean chunk_rows"),
         ({"xyz": "1"}, "known options: append"),
         ({"chunk_rows": "0"}, 'option "chunk_rows": expected a number greater than or equal to 1'),
-        ({"chunk_rows": "ten"}, 'option "chunk_rows": expected a whole number$'),
+        ({"chunk_rows": "ten"}, 'option "chunk_rows": expected a whole number, not "ten"$'),
         ({"snapshot_share": "nan"}, 'option "snapshot_share": expected a finite number'),
-        ({"snapshot_new_tables": "wait"}, 'option "snapshot_new_tables": expected true or false$'),
+        ({"snapshot_new_tables": "wait"}, 'option "snapshot_new_tables": expected true or false, not "wait"$'),
         ({"images": "some"}, "expected 'all' or 'keys'"),
         ({"policies": "x"}, "unknown option policies"),
         ({"table": "a.b"}, "both options table and tables"),
@@ -80,7 +80,7 @@ def test_one_table_is_meant_exactly() -> None:
         ({"relay": "relay1:11115"}, "expected http://host:port or https"),
         ({"relay": "http://u:p@relay1:11115"}, "expected http://host:port or https"),
         ({"relay": "http://r:1", "watermark": "signal-table", "signal_table": "a.b"}, "do not go together"),
-        ({"relay_source": "shop"}, "settings need relay"),
+        ({"relay_source": "shop"}, "relay_source needs relay"),
         ({"conditions": '{"a.b": ";"}'}, 'option "conditions": .*semicolons'),
         ({"conditions": "[]"}, 'option "conditions": expected a JSON object'),
         ({"signal_topic": '{"bootstrap": "h", "topic": "t", "key": "k"}'}, 'needs option "control_path"'),
@@ -93,6 +93,24 @@ def test_what_is_wrong_is_said_in_one_line(values: dict[str, str], message: str)
     with pytest.raises(ConfigError, match=message) as caught:
         Options.parse({**BASE, **values})
     assert "\n" not in str(caught.value)
+
+
+def test_all_that_is_wrong_at_once() -> None:
+    wrong = {"chunkrows": "1", "poll_ms": "x", "window": "skip", "columns": "{", "password": "hunter2", "table": "a.b"}
+    with pytest.raises(ConfigError) as caught:
+        Options.parse({**BASE, **wrong})
+    begins = (
+        "unknown option chunkrows; did you mean chunk_rows?",
+        "option password is refused",
+        'option "poll_ms": expected a whole number, not "x"',
+        "both options table and tables are set",
+        'option "columns": ',
+        "option \"window\" is 'skip'; expected rewind or keep or drop",
+    )
+    assert len(caught.value.lines) == len(begins)
+    for line, begin in zip(caught.value.lines, begins, strict=True):
+        assert line.startswith(begin)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def part(first: int, last: int, rows: int = 5) -> TableReadProgress:
     ("phase", "more", "text"),
     [
         ("starting", {}, "starting Spark, 12 s so far"),
+        ("compiling", {}, "compiling, once on this machine (headgate prefetch does it before), 12 s so far"),
         ("checking", {}, "looking at the tables in the lake, 12 s so far"),
         ("waiting", {}, "waiting for changes"),
         ("waiting", {"paused": True}, "waiting for changes; reading tables is paused"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate_testing._cache import make_once
+from headgate.files import make_once
 
 
 def test_a_folder_is_made_once_and_never_seen_half(tmp_path: Path) -> None:

@@ -541,7 +541,10 @@ def test_a_file_that_cannot_be_written_stays(file: Path, inbox: ControlFolder, m
 
     monkeypatch.setattr("os.fsync", fail)
     answer = ask(app, "/config", "PUT", BEARER, TOML.replace("a.b", "a.*").encode())
-    assert (answer.code, answer.value["problem"]) == (503, "the file cannot be written: No space left on device")
+    assert (answer.code, answer.value["problem"]) == (
+        503,
+        "the file cannot be written: No space left on device; make room on its disk",
+    )
     assert file.read_text() == TOML
     assert list(file.parent.glob(".pipeline*")) == []
 

@@ -1,11 +1,13 @@
 """Frame of the commands: their list, the exit codes of errors, Ctrl-C.
 
 A new command is a module with a function ``command`` (or of the command's name) and one line in ``COMMANDS``. The
-function's parameters are in typer's notation, its docstring is the help, and it returns the exit code or None. A module
-is imported when its command is called, so ``headgate --help`` loads neither numba nor pyspark. A command whose module
-is missing is not listed.
+function's parameters are in typer's notation, its docstring is the help, and it returns the exit code or None. The help
+begins with the docstring's first example, and shows options in the groups of ``_GROUPS``. A module is imported when its
+command is called, so ``headgate --help`` loads neither numba nor pyspark. A command whose module is missing is not
+listed.
 
-Every error is one line on stderr, ``error: …``; ``--debug``, anywhere on the line, adds the traceback.
+Every error is one line on stderr, ``error: …``; each mistake of a configuration is one. ``--debug``, anywhere on the
+line, adds the traceback.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import typer.main
 from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError
 from headgate.extras import missing_extra_error
+from headgate.files import system_error
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
 
@@ -44,6 +47,7 @@ FAILED: Final = 3
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "check": ("headgate.cli._check", "Check a server's settings, privileges and tables, all at once."),
     "init": ("headgate.cli._init", "Write a commented pipeline.toml for the tables of a server."),
+    "prefetch": ("headgate.cli._prefetch", "Fetch and compile what a run needs, so that it needs no network."),
     "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
     "signal": ("headgate.cli._signal", "Tell a running pipeline to read tables again, to pause, to resume."),
     "forget": ("headgate.cli._forget", "Remove a table that is not followed any more from a pipeline's records."),
@@ -58,17 +62,41 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Name → module and one line of help, in the order of ``headgate --help``."""
 
+_AREAS: Final[Mapping[str, Sequence[str]]] = {
+    "A pipeline": ("check", "init", "prefetch", "run", "status", "verify", "ui", "signal", "maintain", "forget"),
+    "A relay": ("relay", "consume"),
+    "Without Spark": ("tail", "snapshot"),
+}
+"""Groups of commands in ``headgate --help``."""
+
+_GROUPS: Final[Mapping[str, str]] = {
+    "Login and network": "--host --port --insecure --password-file --password-env --token-file --ca-file --tls-cert"
+    " --tls-key --relay --relay-source --relay-token-file --relay-ca-file --give-up-seconds",
+    "How tables are read": "--resnapshot --snapshot-mode --type --condition --surrogate-key --chunk-rows --window"
+    " --watermark --signal-table --lock-hold --lock-wait-seconds",
+    "Events": "--scn --scn-column --event-version --before-images",
+    "State and files": "--state --schemas --disk-bytes --log-disk-bytes",
+    "Checkpoints and groups": "--checkpoints --name --checkpoint-seconds --bootstrap --group --partitions"
+    " --lease-seconds",
+    "Log": "--log-level --log-format",
+}
+"""Groups of options in the help of commands; all others come first."""
+
 _USAGE_ERROR: Final[type[Exception]] = next(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
 )
 """The base of typer's usage errors; which package defines it depends on typer's version."""
 
 
-def _plain_flags(parameters: Any) -> Any:
-    """Return a command's parameters. Help shows no type of a flag, because a flag takes no value."""
+def _arranged(parameters: Any) -> Any:
+    """Return a command's parameters, in groups. Help shows no type of a flag, because a flag takes no value."""
+    group_of = {flag: group for group, flags in _GROUPS.items() for flag in flags.split()}
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
+        group = next(filter(None, map(group_of.get, parameter.opts)), None)
+        if group is not None:
+            parameter.rich_help_panel = group
     return parameters
 
 
@@ -76,7 +104,7 @@ class _Command(typer.core.TyperCommand):
     """A command that has been loaded."""
 
     def get_params(self, ctx: Any) -> Any:
-        return _plain_flags(super().get_params(ctx))
+        return _arranged(super().get_params(ctx))
 
 
 class _LazyCommand(typer.core.TyperCommand):
@@ -85,6 +113,7 @@ class _LazyCommand(typer.core.TyperCommand):
     def __init__(self, name: str, module: str, summary: str) -> None:
         super().__init__(name, callback=None, help=summary)
         self._module = module
+        self.rich_help_panel = next((area for area, names in _AREAS.items() if name in names), None)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self._load().make_context(info_name, args, parent, **extra)
@@ -93,7 +122,7 @@ class _LazyCommand(typer.core.TyperCommand):
         module = importlib.import_module(self._module)
         function: Callable[..., Any] = getattr(module, "command", None) or getattr(module, str(self.name))
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        text = _flowing(inspect.getdoc(function) or "")
+        text = _example_first(_flowing(inspect.getdoc(function) or ""))
         single.command(self.name, cls=_Command, help=text, context_settings=_SETTINGS)(function)
         return typer.main.get_command(single)
 
@@ -102,7 +131,7 @@ class _Headgate(typer.core.TyperGroup):
     """Group of all commands whose modules exist."""
 
     def get_params(self, ctx: Any) -> Any:
-        return _plain_flags(super().get_params(ctx))
+        return _arranged(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]
@@ -161,6 +190,14 @@ def _flowing(text: str) -> str:
     return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
 
 
+def _example_first(text: str) -> str:
+    """Return a command's help with its first example as the first line, and the others at the end."""
+    about, title, examples = text.partition("\nExamples:\n")
+    first, *others = [line.strip() for line in examples.splitlines() if line.strip()] or [""]
+    more = "\n  ".join(("\n\nMore examples:", *others)) if others else ""
+    return f"[bold]{first}[/bold]\n\n{about.strip()}{more}" if title else text
+
+
 def _without_debug(args: Sequence[str]) -> tuple[list[str], bool]:
     """Return the words without ``--debug``, and whether it was given; after ``--`` nothing is an option."""
     end = args.index("--") if "--" in args else len(args)
@@ -169,23 +206,29 @@ def _without_debug(args: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _print_error(error: Exception, *, debug: bool) -> int:
-    """Print the error in one line, and return the exit code."""
+    """Print the error in one line, or a line for each mistake in a configuration, and return the exit code."""
+    texts: tuple[str, ...]
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if isinstance(error, ModuleNotFoundError):
         error = missing_extra_error(error)
+    if isinstance(error, OSError):
+        error = system_error(error) or error
     if isinstance(error, _USAGE_ERROR):
         context: Any = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headgate"
         message = str(error.format_message()).replace(": Value error, ", ": ").rstrip(".")  # type: ignore[attr-defined]
-        text, code = f"{message} (see {path} --help)", MISUSED
+        texts, code = (f"{message} (see {path} --help)",), MISUSED
+    elif isinstance(error, ConfigError) and len(error.lines) > 1:
+        texts, code = error.lines, MISUSED
     elif isinstance(error, HeadgateError):
-        text, code = str(error), MISUSED if isinstance(error, ConfigError) else FAILED
+        texts, code = (str(error),), MISUSED if isinstance(error, ConfigError) else FAILED
     else:
-        text, code = f"unexpected {type(error).__name__}: {error} (--debug prints the traceback)", FAILED
+        texts, code = (f"unexpected {type(error).__name__}: {error} (--debug prints the traceback)",), FAILED
     if debug:
         traceback.print_exception(error)
-    print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's output
+    for text in texts:
+        print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's output
     return code
 
 
@@ -217,10 +260,16 @@ def _show_version(wanted: bool) -> None:
 
 
 _HELP: Final = """\
-Brings MySQL tables into Delta tables, exactly, and keeps them up to date.
+[bold]headgate check mysql://user@host:3306[/bold]
 
-Start with [bold]headgate check mysql://user@host:3306[/bold], then [bold]headgate init[/bold] and [bold]headgate
-run[/bold]. The password comes from the environment variable HEADGATE_PASSWORD.
+Brings MySQL tables into Delta tables, exactly, and keeps them up to date. The first steps:
+
+  headgate check mysql://user@host:3306    what the server lacks, and what to do
+  headgate init mysql://user@host:3306     writes a commented pipeline.toml
+  headgate run pipeline.toml               reads the tables, then follows them
+  headgate status pipeline.toml            in another terminal: how far it is
+
+The password comes from the environment variable HEADGATE_PASSWORD.
 
 Exit codes: 0 success, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
 The first Ctrl-C ends a command cleanly (with 1 where it waits for an answer), a second one at once.

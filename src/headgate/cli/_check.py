@@ -17,6 +17,7 @@ from headgate.cli._common import (
     Url,
     connection_settings,
     console,
+    folding_table,
     on_terminal,
     patterns_of,
     write_lines,
@@ -24,6 +25,8 @@ from headgate.cli._common import (
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, Prerequisite
 
@@ -57,9 +60,7 @@ def command(
 
     Examples:
       headgate check mysql://headgate@127.0.0.1:3306
-
       headgate check mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --tables '!shop.tmp_*'
-
       headgate check mysql://headgate@127.0.0.1:3306 --relay http://relay1:11115
     """
     from headgate.mysql import Connection
@@ -76,7 +77,7 @@ def command(
     if output is Format.json:
         write_lines([json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False)])
     elif on_terminal():
-        _print_table(rows)
+        _show(rows)
     else:
         write_lines(_lines(rows))
     return 1 if any(row.status == "fail" for row in rows) else 0
@@ -160,6 +161,8 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
         yield Prerequisite(f"SELECT on {table.full_name}", "granted", "granted on some columns only", "fail", remedy)
 
 
+_TABLE_WIDTH = 120
+"""Columns of a terminal from which on a table of settings can be read; on a narrower one its texts would be torn."""
 _WORDS = {"ok": "ok", "info": "-", "warn": "WARN", "fail": "FAIL"}
 _STYLES = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
 
@@ -175,17 +178,34 @@ def _lines(rows: Sequence[Prerequisite]) -> Iterator[str]:
     yield _summary(rows)
 
 
-def _print_table(rows: Sequence[Prerequisite]) -> None:
-    from rich.table import Table
+def _show(rows: Sequence[Prerequisite]) -> None:
+    """Print the report on a terminal."""
+    screen = console()
+    if screen.width < _TABLE_WIDTH:
+        _print_colored(rows, screen)
+    else:
+        _print_table(rows, screen)
+
+
+def _print_table(rows: Sequence[Prerequisite], screen: Console) -> None:
     from rich.text import Text
 
-    table = Table("", "setting", "expected", "actual", "remedy", header_style="bold")
+    table = folding_table("", "setting", "expected", "actual", "remedy")
     for row in rows:
         mark = Text(_WORDS[row.status], style=_STYLES[row.status])
         table.add_row(mark, Text(row.name), Text(row.expected), Text(row.actual), Text(row.remedy))
-    screen = console()
     screen.print(table)
     screen.print(_summary(rows), markup=False)
+
+
+def _print_colored(rows: Sequence[Prerequisite], screen: Console) -> None:
+    """Print the plain lines, the status of each row in its colour. Long lines wrap, and can be copied whole."""
+    from rich.text import Text
+
+    style_of = {_WORDS[status]: style for status, style in _STYLES.items()}
+    for line in _lines(rows):
+        word = line[:4].strip()
+        screen.print(Text.assemble((line[:4], style_of.get(word, "")), line[4:]), soft_wrap=True)
 
 
 def _summary(rows: Sequence[Prerequisite]) -> str:

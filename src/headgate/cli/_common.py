@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -21,6 +21,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from headgate.catalog import TablePatterns
     from headgate.mysql import Connection, ConnectionSettings
@@ -37,6 +38,7 @@ __all__ = [
     "Url",
     "connection_settings",
     "console",
+    "folding_table",
     "no_match",
     "on_terminal",
     "patterns_of",
@@ -198,6 +200,19 @@ def warn(text: str) -> None:
 def on_terminal() -> bool:
     """Return whether stdout is a terminal; otherwise output is plain text."""
     return sys.stdout.isatty()
+
+
+def folding_table(*titles: str, **options: Any) -> Table:
+    """Return an empty table whose cells continue in the next line, where ``rich`` would cut long words.
+
+    :param options: as of ``rich.table.Table``.
+    """
+    from rich.table import Table
+
+    view = Table(header_style="bold", **options)
+    for title in titles:
+        view.add_column(title, overflow="fold")
+    return view
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:

@@ -19,6 +19,7 @@ import typer
 from headgate.cli._common import warn, write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError, HeadgateError
+from headgate.files import reason_of
 
 if TYPE_CHECKING:
     from headgate.relay.client import Consumer, Event
@@ -116,9 +117,7 @@ def command(
 
     Examples:
       headgate consume http://localhost:11115
-
       headgate consume http://localhost:11115 -s com.example.shop.Order --checkpoints ./checkpoints --bootstrap
-
       headgate consume http://localhost:11115 --group billing --partitions 16
     """
     from headgate.relay.client import Access, CheckpointFile, RelayClient, Retry
@@ -198,9 +197,7 @@ class _WindowLines:
                 self._file = TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115 - until the window ends
             self._file.writelines(f"{line}\n" for line in self._lines)
         except OSError as error:
-            raise ConfigError(
-                f"cannot buffer a large transaction in {gettempdir()}: {error.strerror or error}"
-            ) from None
+            raise ConfigError(f"cannot buffer a large transaction in {gettempdir()}: {reason_of(error)}") from None
         self._lines, self._size = [], 0
 
     def take(self) -> Iterator[str]:

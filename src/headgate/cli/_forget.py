@@ -38,7 +38,6 @@ def forget(
 
     Examples:
       headgate forget pipeline.toml shop.old_orders
-
       headgate forget pipeline.toml shop.old_orders --delete-data
     """
     from headgate.carrier import ControlFolder

@@ -51,7 +51,6 @@ def command(
 
     Examples:
       headgate init mysql://headgate@127.0.0.1:3306
-
       headgate init mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --target /data/lake -o shop.toml
     """
     from headgate.catalog import TablePatterns, exact_pattern, load_stats, load_tables

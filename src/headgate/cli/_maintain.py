@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headgate.cli._common import console, on_terminal, write_lines
+from headgate.cli._common import console, folding_table, on_terminal, write_lines
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -39,9 +39,8 @@ def maintain(
     week, and the files that batches leave behind in target.retention_hours.
 
     Examples:
-      headgate maintain pipeline.toml --dry-run
-
       headgate maintain pipeline.toml
+      headgate maintain pipeline.toml --dry-run
     """
     from headgate.config import load_config
     from headgate.lake import Lake
@@ -62,10 +61,9 @@ def maintain(
 
 def _print_table(done: list[Maintained], *, dry: bool) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     would = "would be " if dry else ""
-    view = Table("table", "before", "after", f"{would}removed", f"{would}folded", "in a week", header_style="bold")
+    view = folding_table("table", "before", "after", f"{would}removed", f"{would}folded", "in a week")
     for one in done:
         week = "" if one.week is None else _text(one.week)
         folded = str(one.folded or "")

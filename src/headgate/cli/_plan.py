@@ -1,15 +1,18 @@
-"""Plan of a run: tables, keys, chunks, types, and obstacles. Starts no JVM and reads no row."""
+"""Plan of a run: tables, keys, chunks, types, and obstacles. Starts no JVM and reads no row.
+
+On a terminal it is tables; elsewhere plain lines, which a program can search and no width cuts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.cli._common import console, on_terminal
+from headgate.cli._common import console, folding_table, on_terminal, write_lines
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
@@ -21,18 +24,16 @@ from headgate.pipeline import (
     check_interfaces,
     check_patterns,
     check_resnapshot,
+    check_texts,
     connection_settings,
     find_hooks,
     followed_tables,
     names_of,
 )
 from headgate.policies import Policies
-from headgate.status import place_text
+from headgate.status import counted, place_text
 
 __all__ = ["print_plan"]
-
-_WIDTH: Final = 200
-"""Columns of a plan that goes to a file or a pipe, where lines may be long."""
 
 
 def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
@@ -41,6 +42,7 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     :param resnapshot: patterns of tables to read again.
     :raises HeadgateError: the server cannot be queried, or, after the plan, the error that would prevent a run.
     """
+    check_texts(config)
     lake = Lake.of(config)
     lake.check_root()
     patterns = TablePatterns.following(config.source.tables)
@@ -49,34 +51,62 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
         stats = load_stats(connection.query, patterns)
     check_patterns(config.source.tables, [table.full_name for table in tables], followed_tables(lake))
     find_hooks(config)
-    out = console(width=None if on_terminal() else _WIDTH)
-    out.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
-    out.print(escape(", ".join(config.target.mode)))
-    out.print(_overview(config, lake, tables, stats))
-    for table in tables:
-        out.print(_columns(config, table))
+    modes = ", ".join(config.target.mode)
+    head = f"pipeline {config.name}: {counted(len(tables), 'table')} into {lake.path}, mode {modes}"
+    rows = [_planned(config, lake, table, stats.get(table.full_name)) for table in tables]
+    columns = {table.full_name: [*_columns(config, table)] for table in tables}
+    if on_terminal():
+        out = console()
+        out.print(Text(head))
+        out.print(_table("tables", _TITLES, [row.cells for row in rows]))
+        for name, cells in columns.items():
+            out.print(_table(name, ("column", "MySQL", "Arrow"), cells))
+    else:
+        write_lines([head, *(row.line for row in rows)])
+        of_columns = ((name, *cells) for name, each in columns.items() for cells in each)
+        write_lines(f"column {name}.{column}: {kind} as {arrow}" for name, column, kind, arrow in of_columns)
     check_interfaces(config)
     followed = check_config(config)
     check_resnapshot(resnapshot, followed)
     check_lake(lake, config.name, {table: Places(config.routes).of(table) for table in followed})
 
 
-def _overview(config: PipelineConfig, lake: Lake, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
-    view = Table(title="tables", title_justify="left")
-    for title in ("table", "key"):
-        view.add_column(title, overflow="fold")
-    for title in ("rows (about)", "chunks (about)"):
-        view.add_column(title, justify="right")
-    view.add_column("remark", overflow="fold")
-    policies = config.policies()
-    for plain in tables:
-        table = _keyed(plain, policies)
-        known = stats.get(table.full_name)
-        rows = known.rows if known else 0
-        chunks = max(1, -(-rows // config.source.chunk_rows)) if plain.key else 1
-        key = ", ".join(table.columns[index].name for index in table.key)
-        remarks = escape("; ".join(_remarks(config, lake, table)))
-        view.add_row(escape(table.full_name), escape(key) or "-", f"{rows:,}", str(chunks), remarks)
+_TITLES: Final = ("table", "key", "rows (about)", "chunks (about)", "remark")
+
+
+class _PlannedTable(NamedTuple):
+    """A table of the plan."""
+
+    name: str
+    key: str
+    rows: int
+    chunks: int
+    remarks: tuple[str, ...]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.name, self.key or "-", f"{self.rows:,}", f"{self.chunks:,}", "; ".join(self.remarks)
+
+    @property
+    def line(self) -> str:
+        key = f"key {self.key}" if self.key else "no key"
+        size = f"about {counted(self.rows, 'row')} in {counted(self.chunks, 'chunk')}"
+        return f"table {self.name}: {'; '.join((key, size, *self.remarks))}"
+
+
+def _planned(config: PipelineConfig, lake: Lake, plain: TableDef, stats: TableStats | None) -> _PlannedTable:
+    table, rows = _keyed(plain, config.policies()), stats.rows if stats else 0
+    chunks = max(1, -(-rows // config.source.chunk_rows)) if plain.key else 1
+    key = ", ".join(table.columns[index].name for index in table.key)
+    return _PlannedTable(table.full_name, key, rows, chunks, tuple(_remarks(config, lake, table)))
+
+
+def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    view = folding_table(*titles, title=Text(title), title_justify="left")
+    for column in view.columns:
+        column.justify = "right" if "about" in str(column.header) else "left"
+    for row in rows:
+        view.add_row(*map(Text, row))
     return view
 
 
@@ -135,20 +165,17 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield f"headgate cannot write its table: {reason}"
 
 
-def _columns(config: PipelineConfig, table: TableDef) -> Table:
-    view = Table(title=escape(table.full_name), title_justify="left")
-    for title in ("column", "MySQL", "Arrow"):
-        view.add_column(title, overflow="fold")
+def _columns(config: PipelineConfig, table: TableDef) -> Iterator[tuple[str, str, str]]:
+    """Yield the columns of a table in the lake: name, type in MySQL, Arrow's."""
     policies = config.policies()
     hook = _hooked(table, policies)
     if hook is not None:
         for field in hook.fields:
             source = hook.sources.get(field.name)
-            view.add_row(escape(field.name), escape(source.type) if source else "by the hook", escape(str(field.type)))
-        return view
+            yield field.name, source.type if source else "by the hook", str(field.type)
+        return
     for column in table.columns:
-        view.add_row(escape(column.name), escape(column.type), escape(_arrow_type(policies, table, column)))
-    return view
+        yield column.name, column.type, _arrow_type(policies, table, column)
 
 
 def _hooked(table: TableDef, policies: Policies) -> HookedTable | None:

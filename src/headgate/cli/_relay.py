@@ -96,12 +96,10 @@ def command(
     own Java client, which the tests do not cover.
 
     Examples:
-      headgate relay --sources conf/sources-or-person.json --port 11115
-
+      headgate relay --sources relay.toml
+      headgate relay -Y conf/sources-or-person.json --port 11115
       headgate relay -Y conf/sources-or-person.json --properties conf/relay_or_person.properties
-
       headgate relay -Y relay.toml --host 0.0.0.0 --token-file /run/secrets/relay --tls-cert relay.pem
-
       headgate relay -Y relay.toml --state ./relay-state --disk-bytes 10000000000 --from earliest
     """
     from headgate.relay.server import load_relay

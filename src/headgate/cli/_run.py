@@ -77,17 +77,14 @@ def run(
     """Read the tables exactly, then follow their changes into Delta tables.
 
     Ctrl-C ends it cleanly; the next run continues where it stopped. If nothing was applied yet, or with --once not
-    everything, the exit code is 3. The file may change meanwhile: new tables are
-    followed from the next batch on, and on SIGHUP it is read again. On a terminal you see a line per table; elsewhere
-    log lines: changes of a table's state, and a summary a minute.
+    everything, the exit code is 3. The file may change meanwhile: new tables are followed from the next batch on, and
+    on SIGHUP it is read again. On a terminal you see a line per table; elsewhere log lines: changes of a table's state,
+    and a summary a minute.
 
     Examples:
-      headgate run pipeline.toml --dry-run
-
       headgate run pipeline.toml
-
+      headgate run pipeline.toml --dry-run
       headgate run pipeline.toml --once --resnapshot 'shop.orders'
-
       headgate run pipeline.toml --snapshot-mode initial_only
     """
     from headgate.config import ConfigFile, with_snapshot_mode
@@ -111,6 +108,7 @@ def run(
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
     require_extra("spark")
     _announce(config, log_level, log_format)
+    _announce_fetch(config)
     completed = False
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         with _loading():
@@ -143,17 +141,32 @@ class _Stderr(logging.Handler):
 
 def _announce(config: PipelineConfig, level: LogLevel, form: Format) -> None:
     """Print a line before the modules load, which takes seconds, and longer on a machine that has compiled none yet."""
-    text = f"pipeline {config.name}: loading (a first run also compiles)"
+    text = f"pipeline {config.name}: loading"
     if config.notifications.log:
         notifications = logging.getLogger("headgate.notifications")
         notifications.setLevel(logging.DEBUG)
         if sys.stdout.isatty():
             notifications.addHandler(_Stderr())
+    if not sys.stdout.isatty():
+        log_to_stderr(level, form)
+    _say(text)
+
+
+def _say(text: str) -> None:
+    """Print a line about what is done now, or log it where there is no terminal."""
     if sys.stdout.isatty():
         console().print(text, style="dim", markup=False)
-        return
-    log_to_stderr(level, form)
-    log.info(text)
+    else:
+        log.info(text)
+
+
+def _announce_fetch(config: PipelineConfig) -> None:
+    """Print what has to be fetched from the network before Spark can start."""
+    from headgate.archives import archives_of
+
+    missing = [package for one in archives_of(config.spark) if not one.are_there for package in one.packages]
+    if missing:
+        _say(f"fetching {', '.join(missing)} for Spark, once (headgate prefetch does it before)")
 
 
 def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> bool:

@@ -77,14 +77,11 @@ def signal(
     it is done, else 1; Ctrl-C ends the waiting with 1, and the signal stays under way.
 
     Examples:
-      headgate signal pipeline.toml execute-snapshot --tables shop.orders --tables 'shop.item*' --wait
-
+      headgate signal pipeline.toml execute-snapshot --tables shop.orders --wait
+      headgate signal pipeline.toml execute-snapshot -t shop.orders -t 'shop.item*'
       headgate signal pipeline.toml execute-snapshot -t shop.orders --condition 'shop.orders:status = 1'
-
       headgate signal pipeline.toml pause-snapshot
-
       headgate signal pipeline.toml stop-snapshot -t shop.orders
-
       headgate signal pipeline.toml log 'here we were: {}'
     """
     from headgate.carrier import ControlFolder

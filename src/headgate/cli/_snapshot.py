@@ -110,7 +110,6 @@ def command(
 
     Examples:
       headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid
-
       headgate tail mysql://root@127.0.0.1:3306 -t 'shop.*' --from "$(tail -n 1 gtid)"
     """
     settings = connection_settings(url, password_file=password_file, password_env=password_env)

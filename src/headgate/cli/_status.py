@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from headgate.cli._common import SIGNAL_STYLES, TABLE_STYLES, console, on_terminal, write_lines
+from headgate.cli._common import SIGNAL_STYLES, TABLE_STYLES, console, folding_table, on_terminal, write_lines
 from headgate.errors import HeadgateError, TargetError
 from headgate.files import file_errors
 
@@ -41,8 +41,8 @@ def command(
     0.
 
     Examples:
+      headgate status pipeline.toml
       headgate status pipeline.toml --watch
-
       headgate status pipeline.toml --json | jq .lag
     """
     from headgate.carrier import ControlFolder
@@ -203,7 +203,7 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
     if status.error:
         parts.append(Text(status.error, style="red"))
     parts += map(Text, _now(status))
-    tables = Table("table", "state", "progress", header_style="bold")
+    tables = folding_table("table", "state", "progress")
     for known, state in status.tables_now().items():
         style = TABLE_STYLES.get(state.state, "")
         tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.read_progress(known))))

@@ -57,9 +57,7 @@ def command(
 
     Examples:
       headgate tail mysql://root@127.0.0.1:3306
-
       headgate tail mysql://root@127.0.0.1:3306 -t 'shop.*' -t '!shop.tmp_*' --format text
-
       headgate tail mysql://root@127.0.0.1:3306 --from earliest --until-current > changes.jsonl
     """
     settings = connection_settings(url, password_file=password_file, password_env=password_env)

@@ -46,7 +46,6 @@ def command(
 
     Examples:
       headgate ui pipeline.toml
-
       headgate ui shop.toml billing.toml --host 0.0.0.0 --token-file /run/secrets/headgate-token
     """
     from headgate.config import load_config

@@ -46,7 +46,6 @@ def verify(
 
     Examples:
       headgate verify pipeline.toml
-
       headgate verify pipeline.toml --samples 3
     """
     from headgate.cli._progress import verify_view

@@ -69,7 +69,9 @@ class LiveView:
             status = self._status
             if status is None:
                 return Group(*([] if self._ended else [_line("connecting to MySQL …")]))
-            texts = [_line(text) for text in self._captions(status)]
+            texts = [Text(text, "dim", overflow="fold") for text in self._captions(status)]
+            if status.batch is not None:
+                texts.append(_line(f"up to {gtid_text(status.batch.gtid)}"))
             if status.error and not self._ended:
                 texts.insert(0, Text(f"{status.error}; trying again", style="red"))
             caption_lines = sum(len(self._console.render_lines(text)) for text in texts)
@@ -83,10 +85,10 @@ class LiveView:
         names = sorted(tables, key=lambda name: (tables[name].sort_rank, name))[: max(1, room)]
         while True:
             picture = self._picture(status, tables, sorted(names))
-            more = len(self._console.render_lines(picture)) - room
-            if more <= 0 or len(names) == 1:
+            lines = len(self._console.render_lines(picture))
+            if lines <= room or len(names) == 1:
                 break
-            names = names[: max(1, len(names) - more)]
+            names = names[: max(1, min(len(names) - 1, len(names) * room // lines))]
         others = len(tables) - len(names)
         return [picture, *([_line(f"and {counted(others, 'other table')}")] if others else [])]
 
@@ -95,26 +97,24 @@ class LiveView:
         width = max((len(texts[name]) for name in names if not tables[name].is_suspended), default=0)
         self._width = max(self._width, width)  # a column that grows and shrinks is hard to read
         picture = Table(expand=False)
-        for title in ("table", "state"):
-            picture.add_column(title, no_wrap=True)
-        picture.add_column("progress", min_width=min(self._width, self._console.width // 2))
+        picture.add_column("table", overflow="fold")
+        picture.add_column("state", no_wrap=True)
+        picture.add_column("progress", overflow="fold", min_width=min(self._width, self._console.width // 2))
         for name in names:
             state = tables[name].state
-            what = Text(texts[name]) if tables[name].is_suspended else _line(texts[name], "")
-            picture.add_row(Text(name), Text(state, style=TABLE_STYLES.get(state, "white")), what)
+            picture.add_row(Text(name), Text(state, style=TABLE_STYLES.get(state, "white")), Text(texts[name]))
         return picture
 
     def _captions(self, status: Status) -> list[str]:
-        upto = [f"up to {gtid_text(status.batch.gtid)}"] if status.batch is not None else []
         if self._ended or status.activity is None:
-            return upto
+            return []
         doing = activity_lines(status.activity, status.updated_us)
         if self._ending and status.activity.phase in ("reading", "applying"):
             doing.insert(0, "stopping when this is done, Ctrl-C again ends at once:")
         elif self._ending:
             doing = [f"{doing[0] if status.activity.waits_for else 'stopping'}; Ctrl-C again ends at once"]
         known = status.lag.seconds is not None  # unknown before the first batch, whose rates are in its activity
-        return [*doing, *progress_lines(status), *([figures_text(status)] if known else []), *upto]
+        return [*doing, *progress_lines(status), *([figures_text(status)] if known else [])]
 
 
 def _line(text: str, style: str = "dim") -> Text:

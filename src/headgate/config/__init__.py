@@ -12,7 +12,7 @@
     [spark]                                     # any spark.* setting
     [tables."shop.orders"]                      # policies of one table
 
-Every mistake is a ``ConfigError`` of one line that names the key, the allowed values, and the nearest known key. These
+All mistakes of a file are one ``ConfigError``, each a line that names the key, the value and what is accepted. These
 values never hold a password, only where it is. docs/reference/configuration.md, which has all keys, is generated from
 the descriptions here and in ``headgate.policies`` (``tools/generate_configuration.py``). docs/architecture/config.md
 tells how to add a key.
@@ -20,7 +20,7 @@ tells how to add a key.
 
 from __future__ import annotations
 
-from headgate.config._explain import checked, explain
+from headgate.config._explain import Mistakes, checked, explain
 from headgate.config._file import ConfigFile, check_change, write_config
 from headgate.config._interfaces import (
     KafkaChannelConfig,
@@ -31,7 +31,7 @@ from headgate.config._interfaces import (
     UiConfig,
     WebhookConfig,
 )
-from headgate.config._model import SECTION, FilePath, LocalPath, Model, RulesByTable, is_table, split_url
+from headgate.config._model import SECTION, Conflict, FilePath, LocalPath, Model, RulesByTable, is_table, split_url
 from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._relay import SCNS_OF_COLUMNS, RelaySettings, SchemaTypes, ScnKind
@@ -56,12 +56,14 @@ __all__ = [
     "SHARD_COLUMN",
     "ChangePolicy",
     "ConfigFile",
+    "Conflict",
     "FilePath",
     "InconsistentImages",
     "KafkaChannelConfig",
     "KafkaTargetConfig",
     "LocalPath",
     "LockHold",
+    "Mistakes",
     "Model",
     "NotificationTopicConfig",
     "NotificationsConfig",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Self, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, model_validator
 
 from headgate.policies import checked_rules
 
 __all__ = [
+    "COLLECTED",
     "FOLDER",
     "SECTION",
+    "Conflict",
     "FilePath",
     "LocalPath",
     "Model",
@@ -26,6 +29,12 @@ __all__ = [
 
 FOLDER: Final = "folder"
 """Key in the context of a validation: the folder (an absolute ``Path``) at which relative paths start."""
+
+COLLECTED: Final = "collected"
+"""Key in the context of a validation: whether the caller collects the conflicts of all sections."""
+
+Conflict: TypeAlias = tuple[str, str]
+"""Values that do not go together: the keys, separated by blanks, each relative to the section; and one line."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -39,12 +48,24 @@ class Model(BaseModel):
 
     model_config = ConfigDict(**SECTION, frozen=True)
 
+    def _conflicts(self) -> Iterator[Conflict]:
+        """Yield the values of this section and those in it that do not go together. Each value alone is valid."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check_conflicts(self, info: ValidationInfo) -> Self:
+        if not (info.context or {}).get(COLLECTED):
+            texts = [text for _, text in self._conflicts()]
+            if texts:
+                raise ValueError("; ".join(texts))
+        return self
+
 
 def _absolute(path: str, info: ValidationInfo) -> str:
-    context: dict[str, Path] = info.context or {}
-    if FOLDER not in context or not path or _URI.match(path):
+    folder: Path | None = (info.context or {}).get(FOLDER)
+    if folder is None or not path or _URI.match(path):
         return path
-    return os.path.normpath(context[FOLDER] / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
+    return os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
 
 
 FilePath: TypeAlias = Annotated[str, AfterValidator(_absolute)]

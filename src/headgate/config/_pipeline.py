@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
-from headgate.config._model import Model, RulesByTable, is_table
+from headgate.config._model import Conflict, Model, RulesByTable, is_table
 from headgate.config._routes import RouteConfig
 from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
@@ -99,45 +100,70 @@ class PipelineConfig(Model):
         value = self._of(table).policy(name)
         return self.source.policy(name) if value is None else value
 
-    @model_validator(mode="after")
-    def _check_deletes(self) -> PipelineConfig:
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from self._conflicts_of_deletes()
+        yield from self._conflicts_of_keys()
+        yield from self._conflicts_of_skips()
+        yield from self._conflicts_of_messages()
+        hashes = any(rule.kind == "hash" for _, rules in parse_rules(self.columns) for _, rule in rules)
+        if hashes and self.source.mask_key is None:
+            needs = '[columns] has the rule "hash", which needs source.mask_key_env or source.mask_key_file'
+            yield "columns source.mask_key_env source.mask_key_file", needs
+        if self.routes and self.target.mode == ("kafka",):
+            none = "[routes] names tables of the lake, and mode kafka has none there: see target.kafka.topic"
+            yield "routes target.mode", none
+        signals = self.source.signal_table or ""
+        for name in ("rows", "hook"):
+            if signals in self.tables and self.tables[signals].policy(name) is not None:
+                yield (
+                    "tables source.signal_table",
+                    f'{name} in [tables."{signals}"] is for a signal table, whose rows are signals',
+                )
+
+    def _conflicts_of_deletes(self) -> Iterator[Conflict]:
         if "current" in self.target.mode:
-            return self
+            return
         settings = {"target": self.target.deletes} | {
             f'tables."{name}"': table.deletes for name, table in self.tables.items()
         }
-        for place, deletes in settings.items():
+        for section, deletes in settings.items():
             if deletes == "mark":
-                raise ValueError(f'deletes = "mark" in [{place}] is about current tables: add "current" to target.mode')
-        return self
+                about = f'deletes = "mark" in [{section}] is about current tables: add "current" to target.mode'
+                yield "tables target.deletes target.mode", about
 
-    @model_validator(mode="after")
-    def _check_chosen_keys(self) -> PipelineConfig:
-        if "history" in self.target.mode and any(table.policy("key") for table in self.tables.values()):
-            raise ValueError('key and target.mode "history" do not go together: versions of rows do not prove a key')
-        if "current" in self.target.mode:
-            for name, table in self.tables.items():
-                if table.policy("key") and (self.skips(name) or self.marks_deletes(name)):
-                    raise ValueError(
-                        f'key in [tables."{name}"] needs a table with exactly the source\'s rows: set skip = [] and'
-                        ' deletes = "remove" for it'
-                    )
-        return self
+    def _conflicts_of_keys(self) -> Iterator[Conflict]:
+        chosen = [name for name, table in self.tables.items() if table.policy("key")]
+        if chosen and "history" in self.target.mode:
+            reason = "versions of rows do not prove a key"
+            yield "tables target.mode", f'key and target.mode "history" do not go together: {reason}'
+        for name in chosen if "current" in self.target.mode else ():
+            if self.skips(name) or self.marks_deletes(name):
+                needs = f'key in [tables."{name}"] needs a table with exactly the source\'s rows'
+                remedy = 'set skip = [] and deletes = "remove" for it'
+                yield "tables source.skip target.deletes target.mode", f"{needs}: {remedy}"
 
-    @model_validator(mode="after")
-    def _check_skip(self) -> PipelineConfig:
+    def _conflicts_of_skips(self) -> Iterator[Conflict]:
         for table in ("", *self.tables):
             if "history" in self.target.mode and self.skips(table):
-                raise ValueError('skip and target.mode "history" do not go together: a history has every change')
+                reason = "a history has every change"
+                yield "tables source.skip target.mode", f'skip and target.mode "history" do not go together: {reason}'
             if self._policy(table, "window") == "drop" and not {"insert", "update"}.isdisjoint(self.skips(table)):
-                raise ValueError(
-                    'window = "drop" leaves rows to the inserts and updates that follow, which skip leaves out: use'
-                    ' "rewind" or "keep"'
-                )
+                left = 'window = "drop" leaves rows to the inserts and updates that follow, which skip leaves out'
+                yield "tables source.skip source.window", f'{left}: use "rewind" or "keep"'
             if self.marks_deletes(table) and self.keeps_removed(table):
-                place = f'tables."{table}"' if table else "source"
-                raise ValueError(f'skip in [{place}] leaves out what deletes = "mark" marks: keep one of the two')
-        return self
+                section = f'tables."{table}"' if table else "source"
+                both = f'skip in [{section}] leaves out what deletes = "mark" marks: keep one of the two'
+                yield "tables source.skip target.deletes", both
+
+    def _conflicts_of_messages(self) -> Iterator[Conflict]:
+        if "kafka" not in self.target.mode:
+            return
+        if "text" in (one.policy("zero_dates") for one in (self.source, *self.tables.values())):
+            numbers = 'target.mode "kafka" sends dates as numbers: set zero_dates to "error" or "null"'
+            yield "tables source.zero_dates target.mode", numbers
+        if self.target.kafka and self.target.kafka.transactions and self.source.watermark == "signal-table":
+            needs = "target.kafka.transactions needs GTIDs, which watermark = signal-table does without"
+            yield "target.kafka source.watermark", needs
 
     @field_validator("spark", mode="before")
     @classmethod
@@ -148,13 +174,6 @@ class PipelineConfig(Model):
         if twice:
             raise ValueError(f"spark.{twice[0]} is set twice, with its prefix and without it")
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
-
-    @model_validator(mode="after")
-    def _check_mask_key(self) -> PipelineConfig:
-        hashes = any(rule.kind == "hash" for _, rules in parse_rules(self.columns) for _, rule in rules)
-        if hashes and self.source.mask_key is None:
-            raise ValueError('[columns] has the rule "hash", which needs source.mask_key_env or source.mask_key_file')
-        return self
 
     @field_validator("tables")
     @classmethod
@@ -171,32 +190,6 @@ class PipelineConfig(Model):
             if pattern.startswith("!") or not is_table(pattern):
                 raise ValueError(f'{pattern!r} is not a table pattern; expected db.table, such as "shop_*.orders"')
         return routes
-
-    @model_validator(mode="after")
-    def _check_routed(self) -> PipelineConfig:
-        if self.routes and self.target.mode == ("kafka",):
-            raise ValueError("[routes] names tables of the lake, and mode kafka has none there: see target.kafka.topic")
-        return self
-
-    @model_validator(mode="after")
-    def _check_signal_table(self) -> PipelineConfig:
-        table = self.tables.get(self.source.signal_table or "")
-        for name in ("rows", "hook"):
-            if table is not None and table.policy(name) is not None:
-                raise ValueError(
-                    f'{name} in [tables."{self.source.signal_table}"] is for a signal table, whose rows are signals'
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _check_kafka(self) -> PipelineConfig:
-        if "kafka" not in self.target.mode:
-            return self
-        if "text" in (one.policy("zero_dates") for one in (self.source, *self.tables.values())):
-            raise ValueError('target.mode "kafka" sends dates as numbers: set zero_dates to "error" or "null"')
-        if self.target.kafka and self.target.kafka.transactions and self.source.watermark == "signal-table":
-            raise ValueError("target.kafka.transactions needs GTIDs, which watermark = signal-table does without")
-        return self
 
 
 def _flatten(settings: Any, prefix: str, out: dict[str, str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self, TypeAlias
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from headgate.config._model import FilePath, LocalPath, Model, RulesByTable
+from headgate.config._model import Conflict, FilePath, LocalPath, Model, RulesByTable
 from headgate.policies import POLICY_SETTINGS, MaskKey, Policies, ZeroDates, parse_rules
 
 __all__ = ["SCNS_OF_COLUMNS", "RelaySettings", "SchemaTypes", "ScnKind"]
@@ -91,27 +92,31 @@ class RelaySettings(Model):
             mask_key=MaskKey.of(self.mask_key_env, self.mask_key_file),
         )
 
-    @model_validator(mode="after")
-    def _check_files(self) -> Self:
-        if self.disk_bytes and self.state is None:
-            raise ValueError("a buffer on disk needs a state folder")
-        if 0 < self.disk_bytes < self.memory_bytes:
-            raise ValueError(f"disk_bytes ({self.disk_bytes}) is less than memory_bytes ({self.memory_bytes})")
-        if self.log_disk_bytes and self.state is None:
-            raise ValueError("a binlog archive needs a state folder")
-        if 0 < self.log_disk_bytes < _LEAST_ARCHIVE:
-            raise ValueError(f"log_disk_bytes ({self.log_disk_bytes}) is less than {_LEAST_ARCHIVE}; 0: no archive")
-        return self
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from self._conflicts_of_files()
         if (self.scn in SCNS_OF_COLUMNS) != (self.scn_column is not None):
-            raise ValueError(f"{' and '.join(SCNS_OF_COLUMNS)} need scn_column, and no other kind of SCN uses it")
+            kinds = " and ".join(SCNS_OF_COLUMNS)
+            yield "scn scn_column", f"{kinds} need scn_column, and no other kind of SCN uses it; scn is {self.scn}"
         if self.tls_key is not None and self.tls_cert is None:
-            raise ValueError("tls_key is set, but tls_cert is not")
+            yield "tls_key tls_cert", "tls_key is set, but tls_cert is not"
+        if self.mask_key_env and self.mask_key_file:
+            yield "mask_key_env mask_key_file", "mask_key_env and mask_key_file are both set; keep one"
         if self.policies.hides_values and self.log_disk_bytes:
-            raise ValueError(
-                "the binlog archive has every value as it was logged, and [columns] hides some: remove log_disk_bytes,"
-                " or serve pipelines by another relay, without these rules"
+            hidden = "the binlog archive has every value as it was logged, and [columns] hides some"
+            remedy = "remove log_disk_bytes, or serve pipelines by another relay, without these rules"
+            yield "columns log_disk_bytes", f"{hidden}: {remedy}"
+
+    def _conflicts_of_files(self) -> Iterator[Conflict]:
+        if self.disk_bytes and self.state is None:
+            yield "disk_bytes state", "a buffer on disk needs a state folder: disk_bytes is set, and state is not"
+        if 0 < self.disk_bytes < self.memory_bytes:
+            sizes = f"disk_bytes ({self.disk_bytes}) is less than memory_bytes ({self.memory_bytes})"
+            yield "disk_bytes memory_bytes", sizes
+        if self.log_disk_bytes and self.state is None:
+            yield (
+                "log_disk_bytes state",
+                "a binlog archive needs a state folder: log_disk_bytes is set, and state is not",
             )
-        return self
+        if 0 < self.log_disk_bytes < _LEAST_ARCHIVE:
+            least = f"log_disk_bytes ({self.log_disk_bytes}) is less than {_LEAST_ARCHIVE}; 0: no archive"
+            yield "log_disk_bytes", least

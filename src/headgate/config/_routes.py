@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.config._model import FilePath, Model, is_table
+from headgate.config._model import Conflict, FilePath, Model, is_table
 
 __all__ = ["SHARD_COLUMN", "RouteConfig"]
 
@@ -77,8 +78,6 @@ class RouteConfig(Model):
     def _from_name(cls, value: Any) -> Any:
         return {"to": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _check_merge(self) -> RouteConfig:
+    def _conflicts(self) -> Iterator[Conflict]:
         if self.shard is None and self.path is not None:
-            raise ValueError("path is for merged tables: set shard, too")
-        return self
+            yield "shard path", "path is for merged tables: set shard, too"

@@ -7,12 +7,13 @@ and meaning. ``headgate.spark`` derives its options from it.
 from __future__ import annotations
 
 import json
-from typing import Final, Literal, Self
+from collections.abc import Iterator
+from typing import Final, Literal
 from urllib.parse import parse_qsl
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
+from headgate.config._model import Conflict, FilePath, Model, check_variable, is_table, split_url
 from headgate.config._policies import PolicySection, with_policies
 from headgate.config._target import Deletes
 from headgate.names import lower_name
@@ -174,20 +175,19 @@ class SourceSettings(Model):
     def _check_env(cls, name: str | None) -> str | None:
         return check_variable(name)
 
-    @model_validator(mode="after")
-    def _check_combination(self) -> Self:
+    def _conflicts(self) -> Iterator[Conflict]:
         if self.password_env is not None and self.password_file is not None:
-            raise ValueError("password_env and password_file are both set; keep one")
-        MaskKey.of(self.mask_key_env, self.mask_key_file)
+            yield "password_env password_file", "password_env and password_file are both set; keep one"
+        if self.mask_key_env and self.mask_key_file:
+            yield "mask_key_env mask_key_file", "mask_key_env and mask_key_file are both set; keep one"
         if self.watermark == "signal-table" and self.signal_table is None:
-            raise ValueError("watermark = signal-table needs signal_table, as db.table")
+            yield "watermark signal_table", "watermark = signal-table needs signal_table, as db.table"
         if self.watermark == "signal-table" and self.relay is not None:
-            raise ValueError("relay and watermark = signal-table do not go together: a relay's log has GTIDs")
-        if self.relay is None and (
-            self.relay_source or self.relay_token_file or self.relay_ca_file or self.relay_fallback
-        ):
-            raise ValueError("relay_… settings need relay, http://host:port")
-        return self
+            yield "watermark relay", "relay and watermark = signal-table do not go together: a relay's log has GTIDs"
+        if self.relay is None:
+            for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
+                if getattr(self, name):
+                    yield f"relay {name}", f"{name} needs relay, http://host:port"
 
     @property
     def mask_key(self) -> MaskKey | None:
@@ -221,20 +221,19 @@ class SourceConfig(SourceSettings, PolicySection):
         " `file:position`. A pipeline that has begun continues where it is",
     )
 
-    @model_validator(mode="after")
-    def _check_start(self) -> SourceConfig:
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from super()._conflicts()
         if self.start == "current" or (self.start == "snapshot" and self.snapshot_mode != "no_data"):
-            return self
+            return
+        mode = "start snapshot_mode"
         if self.start == "snapshot":
-            raise ValueError('start = "snapshot" reads tables, and snapshot_mode = "no_data" reads none: use "current"')
-        if self.snapshot_mode not in ("no_data", "initial"):
-            raise ValueError(
-                f"start is for snapshot_mode no_data and initial; {self.snapshot_mode} begins with the tables as they"
-                " are now"
-            )
-        if self.snapshot_cut == "start":
-            raise ValueError('start and snapshot_cut = "start" do not go together: tables are read as they are now')
-        return self
+            yield mode, 'start = "snapshot" reads tables, and snapshot_mode = "no_data" reads none: use "current"'
+        elif self.snapshot_mode not in ("no_data", "initial"):
+            begins = f"{self.snapshot_mode} begins with the tables as they are now"
+            yield mode, f"start is for snapshot_mode no_data and initial; {begins}"
+        elif self.snapshot_cut == "start":
+            together = 'start and snapshot_cut = "start" do not go together'
+            yield "start snapshot_cut", f"{together}: tables are read as they are now"
 
     @property
     def first_position(self) -> str | None:
@@ -270,17 +269,12 @@ class TableConfig(PolicySection):
         " the logged changes only; the table is then `inexact`, not `live`",
     )
 
-    @model_validator(mode="after")
-    def _check_rows(self) -> TableConfig:
+    def _conflicts(self) -> Iterator[Conflict]:
         if self.condition is not None and self.policy("rows") is not None:
-            raise ValueError("rows and condition are both set: rows is for snapshots, too; keep one")
-        return self
-
-    @model_validator(mode="after")
-    def _check_key(self) -> TableConfig:
+            yield "condition rows", "rows and condition are both set: rows is for snapshots, too; keep one"
         key = self.policy("key") or ()
         if len({lower_name(name) for name in key}) < len(key):
-            raise ValueError("key names a column twice")
+            yield "key", "key names a column twice"
         if key and self.foreign_keys == "accept":
-            raise ValueError('key and foreign_keys = "accept" are both set: rows that change unseen are not counted')
-        return self
+            both = 'key and foreign_keys = "accept" are both set'
+            yield "key foreign_keys", f"{both}: rows that change unseen are not counted"

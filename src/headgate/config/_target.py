@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from headgate.config._model import FilePath, Model, check_variable, split_url
+from headgate.config._model import Conflict, FilePath, Model, check_variable, split_url
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
@@ -104,15 +105,11 @@ class KafkaTargetConfig(Model):
             )
         return url
 
-    @model_validator(mode="after")
-    def _check_format(self) -> KafkaTargetConfig:
-        if (self.format == "avro") != (self.registry is not None):
-            raise ValueError(
-                'format = "avro" needs registry, the URL of a schema registry'
-                if self.registry is None
-                else 'registry is for format = "avro"'
-            )
-        return self
+    def _conflicts(self) -> Iterator[Conflict]:
+        if self.format == "avro" and self.registry is None:
+            yield "format registry", 'format = "avro" needs registry, the URL of a schema registry'
+        if self.format != "avro" and self.registry is not None:
+            yield "format registry", f'registry is for format = "avro", not "{self.format}"'
 
     @field_validator("topic")
     @classmethod
@@ -193,14 +190,10 @@ class TargetConfig(Model):
             )
         return tuple(value for value in _MODES if value in values)
 
-    @model_validator(mode="after")
-    def _check_combination(self) -> TargetConfig:
+    def _conflicts(self) -> Iterator[Conflict]:
         if not self.path:
-            raise ValueError("target.path is missing: a folder or URI that Spark can write")
-        if ("kafka" in self.mode) != (self.kafka is not None):
-            raise ValueError(
-                'mode has "kafka", but [target.kafka] with bootstrap is missing'
-                if self.kafka is None
-                else '[target.kafka] needs "kafka" in target.mode'
-            )
-        return self
+            yield "path", "target.path is missing: a folder or URI that Spark can write"
+        if "kafka" in self.mode and self.kafka is None:
+            yield "mode kafka", 'mode has "kafka", but [target.kafka] with bootstrap is missing'
+        if "kafka" not in self.mode and self.kafka is not None:
+            yield "mode kafka", '[target.kafka] needs "kafka" in target.mode'

@@ -38,7 +38,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.engine._gateway import spark_home
+from headgate.archives import spark_home
 from headgate.engine._java import java_home
 from headgate.files import make_private_folder
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
 from headgate.errors import EngineError, HeadgateError, TargetError
+from headgate.files import system_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,13 +71,47 @@ of S3A and AWS's client when a store does not answer, or not now (Hadoop, "Troub
 """
 
 
-def spark_failure(text: str) -> HeadgateError:
-    """Convert Spark's own failure: ``EngineError`` if a retry may succeed, else ``TargetError``."""
+def spark_failure(text: str, files: str = "a file of Spark") -> HeadgateError:
+    """Convert Spark's own failure: ``EngineError`` or, for a full disk and the like, ``StorageError`` if a retry may
+    succeed, else ``TargetError``.
+
+    :param files: what cannot be written if the failure is about a file and does not name it.
+    """
     passing = next((known for known in _PASSING if known in text), None)
     if passing is not None:
         return EngineError(f"Spark failed for now: {passing}")
+    system = _system_error(text, files)
+    if system is not None:
+        return system
     lines = [line.strip() for line in text.replace(_TRACEBACK, "\n").splitlines() if line.strip()]
     return TargetError(f"Spark failed: {_raised(text) or next(iter(lines), 'without a message')}")
+
+
+_OF_PYTHON = re.compile(r"\[Errno ([0-9]{1,3})\] ([^:\n]+)(?:: '([^'\n]+)')?")
+_OF_JAVA = re.compile(
+    r"(?:(/[^\s:()]+)(?: \(|: ))?"
+    r"(No space left on device|Disk quota exceeded|Read-only file system|Too many open files)"
+)
+"""Errors of the system as ``java.io`` (``FileOutputStream``) and ``java.nio`` (``FileSystemException``) print them."""
+_NUMBERS = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Read-only file system": errno.EROFS,
+    "Too many open files": errno.EMFILE,
+}
+
+
+def _system_error(text: str, files: str) -> HeadgateError | None:
+    """Return the error of a disk or of permissions in Spark's text; None: it has none."""
+    raised = _OF_PYTHON.search(_raised(text) or text.partition("\n")[0])
+    if raised is not None:
+        number, reason, path = int(raised[1]), raised[2], raised[3]
+    else:
+        java = _OF_JAVA.search(text)
+        if java is None:
+            return None
+        number, reason, path = _NUMBERS[java[2]], java[2], java[1]
+    return system_error(OSError(number, reason.strip()), f"{path or files} cannot be used")
 
 
 _TRACEBACK = "Traceback (most recent call last):"

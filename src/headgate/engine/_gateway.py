@@ -19,13 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from headgate.archives import spark_home
 from headgate.errors import EngineError
 
-__all__ = ["StartedJVM", "spark_home"]
+__all__ = ["StartedJVM"]
 
 _POLL_SECONDS: Final = 0.01
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
@@ -34,15 +34,6 @@ _LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 _ALLOCATION: Final = {"MALLOC_ARENA_MAX": "2"}
 """Number of areas from which glibc gives memory to the JVM's threads (GNU C Library manual, "Memory Allocation
 Tunables"). By default each of some 200 threads may use one of 8 per core, and freed memory stays there: 150 MB."""
-
-
-def spark_home() -> Path | None:
-    """Return the folder of the Spark that PySpark starts, without loading PySpark; None if there is none."""
-    home = os.environ.get("SPARK_HOME")
-    if home:
-        return Path(home)
-    spec = find_spec("pyspark")
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 class StartedJVM:

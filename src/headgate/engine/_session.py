@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headgate.archives import fetch_packages
 from headgate.engine._class_archive import archive_option, keep_whole_archives
 from headgate.engine._forked_python import forking_python
 from headgate.engine._gateway import StartedJVM
@@ -154,7 +155,7 @@ def build_session(
     :param preload: a function that loads what Spark's Python processes need, as ``module:name``; local ones are then
         forked from a process that has called it. None: each loads what it needs.
     :raises EngineError: the JVM that :func:`prestart_session` started has ended.
-    :raises ConfigError: there is no Java that Spark can use.
+    :raises ConfigError: there is no Java that Spark can use, or Java archives cannot be fetched.
     """
     require_extra("spark")
     if not _has_jvm():
@@ -186,6 +187,7 @@ def _prepare_settings(
     name: str, settings: Mapping[str, str], *, quiet: bool | None, preload: str | None = None, writes: bool = False
 ) -> _SessionSettings:
     """Settings of a session, which with ``writes`` writes an archive of classes if there is none."""
+    fetch_packages(settings)
     quiet = "spark.log.level" not in settings if quiet is None else quiet
     conf = session_settings(name, settings, quiet=quiet)
     if is_local(conf):

@@ -17,30 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headgate.files import cache_folder, write_text
+from headgate.archives import EXCLUDES, PACKAGES, delta_jars, package_jars
+from headgate.files import cache_folder, file_errors, write_text
 
-__all__ = [
-    "CLASS_PATH",
-    "DELTA_PACKAGE",
-    "DELTA_VERSION",
-    "JAVA_OPTIONS",
-    "MEMORY",
-    "PYTHON",
-    "delta_jars",
-    "is_local",
-    "session_settings",
-    "without_secrets",
-]
-
-DELTA_VERSION = "4.4.0"
-DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
+__all__ = ["CLASS_PATH", "JAVA_OPTIONS", "MEMORY", "PYTHON", "is_local", "session_settings", "without_secrets"]
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 PYTHON: Final = "spark.pyspark.python"
 CLASS_PATH: Final = "spark.driver.extraClassPath"
 MEMORY: Final = "spark.driver.memory"
 _JARS: Final = "spark.jars"
-_PACKAGES: Final = "spark.jars.packages"
 _HADOOP: Final = "spark.hadoop."
 _SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
 """Settings that Spark hides in its UI (``spark.redaction.regex``)."""
@@ -69,11 +55,6 @@ logger.datasources.level = off
 # Errors of tasks and streams reach the user as exceptions; the log would repeat each as a stack trace.
 
 
-def delta_jars() -> list[str]:
-    """Return Delta's jars in the cache; empty if they were not fetched."""
-    return sorted(str(path) for path in cache_folder("jars", f"delta-{DELTA_VERSION}").glob("*.jar"))
-
-
 def is_local(conf: Mapping[str, str]) -> bool:
     """Whether a session's processes run on this machine."""
     return conf["spark.master"].startswith("local")
@@ -89,7 +70,9 @@ def without_secrets(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
 
 
 def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = False) -> dict[str, str]:
-    """Return the Spark settings of a session: headgate's, overridden by the user's."""
+    """Return the Spark settings of a session: headgate's, overridden by the user's. Packages are in the cache
+    (:func:`headgate.archives.fetch_packages`), so that Spark resolves none.
+    """
     overrides = {key: str(value) for key, value in settings.items()}
     master = overrides.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     is_local = master.startswith("local")
@@ -97,7 +80,12 @@ def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = Fa
     conf["spark.app.name"] = f"headgate {name}"
     if overrides.get("spark.master", "local").startswith("local"):
         overrides.pop("spark.master", None)
-    for archives, separator in ((CLASS_PATH, os.pathsep), (_JARS, ","), (_PACKAGES, ",")):
+    packaged = package_jars(overrides)
+    if packaged:
+        overrides[_JARS] = ",".join(filter(None, (overrides.get(_JARS), *packaged)))
+    for resolved in (PACKAGES, EXCLUDES):
+        overrides.pop(resolved, None)
+    for archives, separator in ((CLASS_PATH, os.pathsep), (_JARS, ",")):
         if archives in conf and overrides.get(archives):
             overrides[archives] = separator.join((overrides[archives], conf[archives]))
     if quiet:
@@ -123,8 +111,6 @@ def _common() -> dict[str, str]:
 def _delta(*, is_local: bool) -> dict[str, str]:
     """Return the setting by which Spark finds Delta."""
     jars = delta_jars()
-    if not jars:
-        return {_PACKAGES: DELTA_PACKAGE}
     return {CLASS_PATH: os.pathsep.join(jars)} if is_local else {_JARS: ",".join(jars)}
 
 
@@ -153,6 +139,7 @@ def _local(master: str) -> dict[str, str]:
 
 def _log4j_file() -> Path:
     path = cache_folder("log4j2.properties")
-    if not path.exists() or path.read_text() != _LOG4J:
-        write_text(path, _LOG4J)  # atomic: another process's JVM may be reading it
+    with file_errors(f"{path} cannot be written (XDG_CACHE_HOME chooses another folder than ~/.cache)"):
+        if not path.exists() or path.read_text() != _LOG4J:
+            write_text(path, _LOG4J)  # atomic: another process's JVM may be reading it
     return path

@@ -6,12 +6,14 @@ A table's place (``_places``) may give it another name there. Each name is one p
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import TargetError
+from headgate.files import reason_of
 from headgate.lake._places import Place
 from headgate.names import path_segment, split_table
 from headgate.stores import check_bucket, check_scheme, is_remote, share_credentials
@@ -95,7 +97,9 @@ class Lake:
         if not nearest.is_dir():
             raise TargetError(f"{nearest} is not a folder; choose another target.path")
         if not os.access(nearest, os.W_OK | os.X_OK):
-            raise TargetError(f"{self.path} cannot be written: this user may not write to {nearest}")
+            number = errno.EROFS if os.statvfs(nearest).f_flag & os.ST_RDONLY else errno.EACCES
+            refusal = OSError(number, os.strerror(number))
+            raise TargetError(f"{self.path} cannot be written: {nearest}: {reason_of(refusal)}")
 
     def check_folder(self, path: str, table: str) -> None:
         """Raise ``TargetError`` if a local ``path`` holds files but no Delta table: the check without Spark."""

@@ -37,6 +37,7 @@ from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
 from headgate.lake._properties import BEGUN, PIPELINE, TABLE
+from headgate.lake._session_access import delta_needed
 from headgate.lake._states import SUSPENDED
 
 if TYPE_CHECKING:
@@ -560,14 +561,15 @@ def read_as_of(
     :param batch: the epoch of a batch, instead.
     :param states: leave out tables in other states (:class:`TableState`). Only ``live`` tables hold exactly one state
         of the source; request ``inexact`` ones, by ``foreign_keys = "accept"`` or ``skip``, explicitly.
-    :raises ConfigError: the lake has no such batch.
+    :raises ConfigError: the lake has no such batch, or the session no Delta.
 
     >>> tables = headgate.read_as_of(spark, "/data/lake")
     >>> tables["shop.orders"].join(tables["shop.items"], "id").count()
     2
     """
     lake = Lake.at(path)
-    row = find_row(spark, lake, gtid=gtid, batch=batch)
+    with delta_needed():
+        row = find_row(spark, lake, gtid=gtid, batch=batch)
     earlier = {one.name for one in row.merged if one.reason is not None}
     return {
         name: DeltaPath(spark, folder).read(version)

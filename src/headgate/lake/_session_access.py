@@ -1,15 +1,41 @@
-"""Access to object stores that a Spark session has, for this process and for Spark's Python processes."""
+"""What a Spark session has: Delta; access to object stores, for this process and for Spark's Python processes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate.archives import DELTA_PACKAGE
+from headgate.errors import ConfigError
 from headgate.stores import has_credentials, is_remote, share_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["share_access"]
+__all__ = ["delta_needed", "share_access"]
+
+_MISSING: Final = ("DATA_SOURCE_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION", "JavaPackage")
+"""In errors of Spark and py4j: there are no archives of Delta, or the session was started without its settings."""
+_START: Final = (
+    f"pyspark --packages {DELTA_PACKAGE}"
+    " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+    " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
+)
+
+
+@contextmanager
+def delta_needed() -> Iterator[None]:
+    """Convert errors of a session that has no Delta.
+
+    :raises ConfigError: with the line that starts one that has it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not any(one in str(error) for one in _MISSING):
+            raise
+        raise ConfigError(f"this Spark session has no Delta: start it by `{_START}`, or with these settings") from None
 
 
 def share_access(spark: SparkSession, path: str) -> None:

@@ -3,6 +3,7 @@
 ==================  ===================================================================================
 ``_run``            wiring, and how a run begins, retries and ends
 ``_checks``         checks of what a run needs, before it begins
+``_files``          the lake's lock, and headgate's errors for what the system refuses
 ``_table_policy``   the configuration of one table, as the sinks need it
 ``_catalog_names``  names of the lake's tables in a Spark catalog
 ``divergence``      tables that differ from their source without images that say so
@@ -18,6 +19,7 @@ from headgate.pipeline._checks import (
     check_patterns,
     check_resnapshot,
     check_source,
+    check_texts,
     connection_settings,
     find_hooks,
     followed_tables,
@@ -33,6 +35,7 @@ __all__ = [
     "check_patterns",
     "check_resnapshot",
     "check_source",
+    "check_texts",
     "connection_settings",
     "find_hooks",
     "followed_tables",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.carrier import ABSENT, ControlFolder, check_names
-from headgate.config import PipelineConfig, SourceConfig
+from headgate.config import Mistakes, PipelineConfig, SourceConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
 from headgate.extras import require_extra
@@ -30,6 +30,7 @@ __all__ = [
     "check_patterns",
     "check_resnapshot",
     "check_source",
+    "check_texts",
     "connection_settings",
     "find_hooks",
     "followed_tables",
@@ -128,6 +129,33 @@ def followed_tables(lake: Lake) -> Collection[str]:
     return () if status is None else status.tables.keys()
 
 
+def check_texts(config: PipelineConfig) -> None:
+    """Check what the file says in languages that its sections do not know; query nothing.
+
+    :raises ConfigError: all mistakes in the URL's options, the start, conditions, `rows`, and names of columns.
+    """
+    from headgate.columns import parse_expression
+
+    mistakes = Mistakes()
+    with mistakes.collected():
+        connection_settings(config)
+    if config.source.first_position is not None:
+        with mistakes.collected():
+            parse_start(config.source.first_position)
+    for name, condition in config.conditions().items():
+        with mistakes.collected():
+            _safe_condition(name, condition)
+    for name, table in config.tables.items():
+        rows = table.policy("rows")
+        try:
+            if rows is not None:
+                parse_expression(rows)
+        except ValueError as error:
+            mistakes.add([f"rows of {name}: {error}"])
+    mistakes.add(_reserved_names(config.policies()))
+    mistakes.check()
+
+
 def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[str]:
     """Return the tables to read, if the server has all that a run needs; query only the server, without Spark.
 
@@ -140,8 +168,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     from headgate.columns import check_chosen_keys, check_row_filters, check_rules, excluded_by_name, with_chosen_key
     from headgate.mysql import Connection, cascades, kinds_of_watermark, prerequisites, try_select
 
-    if config.source.first_position is not None:
-        parse_start(config.source.first_position)
+    check_texts(config)
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
         patterns = TablePatterns.following(config.source.tables)
@@ -161,7 +188,6 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         _check_deletes(config, tables)
         _check_history(config, tables)
         check_row_filters(policies, tables)
-        _check_new_names(policies)
         _check_hooks(config, tables)
         for pattern in check_rules(policies, tables, lambda one: hides_columns(connection.query, one.db, one.name)):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
@@ -303,8 +329,15 @@ def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Pr
     return [replace(partial[0], remedy=f"{partial[0].remedy} or {another}")]
 
 
+def _safe_condition(table: str, condition: str) -> None:
+    try:
+        check_filter(condition)
+    except ConfigError as error:
+        raise ConfigError(f'the condition of [tables."{table}"]: {error.message}') from None
+
+
 def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
-    """Check that the server accepts the conditions of these tables, and that the tables can be read by them."""
+    """Check that the server accepts the conditions of these tables, which are safe, and that they can be read so."""
     for table in tables:
         condition = conditions.get(table.full_name)
         if condition is None:
@@ -314,21 +347,19 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
             raise ConfigError(f"{where} cannot be used: a table without a key is read whole, in one piece")
         quoted_table = f"{quote_name(table.db)}.{quote_name(table.name)}"
         try:
-            connection.query(f"SELECT 1 FROM {quoted_table} WHERE ({check_filter(condition)}) LIMIT 0")
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error.message}") from None
+            connection.query(f"SELECT 1 FROM {quoted_table} WHERE ({condition}) LIMIT 0")
         except DefiniteServerError as error:
             raise ConfigError(f"{where} is refused by the server: {error.message}") from None
 
 
-def _check_new_names(policies: Policies) -> None:
-    """Raise ``ConfigError`` if a rule gives a column a name that headgate uses in its tables and messages."""
+def _reserved_names(policies: Policies) -> Iterator[str]:
+    """Yield the rules that give a column a name that headgate uses in its tables and messages."""
     from headgate.decide import RESERVED_ANYWHERE
 
     for pattern, rules in policies.columns:
         for column, rule in rules:
             if rule.name.lower() in RESERVED_ANYWHERE:
-                raise ConfigError(
+                yield (
                     f"[columns] renames {pattern}.{column} to {rule.name}, a name that headgate uses itself: choose"
                     " another one"
                 )

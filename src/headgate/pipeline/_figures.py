@@ -25,6 +25,12 @@ __all__ = ["CurrentBatch", "FigureHistory", "Freshness", "Rates", "RatesNow", "c
 
 _RATE_SECONDS = 60.0
 """Rates are averages over this time, or over the run's life if that is shorter."""
+_STEADY_BATCHES: Final = 8
+_LEAST_STEADY: Final = 2
+"""An estimate of the time left needs this many batches that have read tables, after the first, and uses the last
+``_STEADY_BATCHES``. The first one of a run also loads and compiles, so its speed is not that of the others."""
+_LEAST_TASKS: Final = 2
+"""The time left of a batch is known once this many of its tasks are done: they begin together."""
 
 _FRESHNESS_SECONDS: Final = 300.0
 _SLICE_SECONDS: Final = 5.0
@@ -79,12 +85,17 @@ class Rates:
         self._recent: deque[_Work] = deque()  # ended within the last minute, as of the last look; in order of time
         self._changes: Counter[str] = Counter()
         self._rows = 0
+        self._steady: deque[_Work] = deque(maxlen=_STEADY_BATCHES)
+        self._has_read = False
 
     def add(self, end: float, seconds: float, changes: Mapping[str, int], rows: int) -> None:
         """Add a batch that took ``seconds`` and has ended; batches do not overlap."""
         work = _Work(min(max(end - seconds, self._end), end), end, dict(changes), rows)
         self._end = end
         self._recent.append(work)
+        if rows and self._has_read:
+            self._steady.append(work)
+        self._has_read = self._has_read or rows > 0
         self._changes.update(work.changes)
         self._rows += rows
 
@@ -111,6 +122,14 @@ class Rates:
             changes, rows = changes + sum(work.changes.values()) * share, rows + work.rows * share
         each = {table: round(count / span, 1) for table, count in tables.items() if count}
         return RatesNow(round(changes / span, 1), round(rows / span, 1), each)
+
+    @property
+    def steady_rows(self) -> float | None:
+        """Rows read per second in the newest batches that read tables; None: there were too few to tell."""
+        if len(self._steady) < _LEAST_STEADY:
+            return None
+        seconds = self._steady[-1].end - self._steady[0].begin
+        return sum(work.rows for work in self._steady) / seconds if seconds > 0 else None
 
 
 def _limits() -> Any:
@@ -223,10 +242,13 @@ class CurrentBatch:
     :meth:`update_plan` may be called in another thread than the other methods, which are called one at a time.
 
     :param plan: returns what a batch reads; None: not known yet.
+    :param is_first: whether it is the run's first batch, whose tasks also load and compile.
     """
 
-    def __init__(self, batch_id: int, now: float, plan: Callable[[int], BatchPlan | None]) -> None:
-        self._batch_id, self._begun, self._find_plan = batch_id, now, plan
+    def __init__(
+        self, batch_id: int, now: float, plan: Callable[[int], BatchPlan | None], *, is_first: bool = False
+    ) -> None:
+        self._batch_id, self._begun, self._find_plan, self._is_first = batch_id, now, plan, is_first
         self._plan: BatchPlan | None = None
         self._final_facts: _Facts | None = None  # once it is read
         self._tasks: tuple[int, int] | None = None
@@ -249,7 +271,8 @@ class CurrentBatch:
     def counts_tasks(self, done: int, number: int, now: float) -> None:
         """Note how many of the tasks that read it are done."""
         self._tasks = done, number
-        self._seconds_left = round((now - self._begun) / done * (number - done), 1) if done else None
+        is_known = not self._is_first and done >= min(number, _LEAST_TASKS)
+        self._seconds_left = round((now - self._begun) / done * (number - done), 1) if is_known and done else None
 
     def writes(self, tables: int) -> None:
         """Note that writing of this many tables begins."""
@@ -327,15 +350,18 @@ def count_transactions(start: str, end: str) -> int | None:
     return (parse_position(end) - parse_position(start)).transactions()
 
 
-def snapshot_status(tables: Mapping[str, TableStatus], rows_per_second: float) -> SnapshotStatus | None:
-    """Return the progress of the tables being read; None: none is being read."""
+def snapshot_status(tables: Mapping[str, TableStatus], rows_per_second: float | None) -> SnapshotStatus | None:
+    """Return the progress of the tables being read; None: none is being read.
+
+    :param rows_per_second: None: not known yet, nor the time left.
+    """
     snapshotting = [table for table in tables.values() if table.state == "snapshotting"]
     if not snapshotting:
         return None
     rows = sum(table.rows_read for table in snapshotting)
     known = all(table.rows_estimate for table in snapshotting)
     estimate = sum(max(table.rows_estimate or 0, table.rows_read) for table in snapshotting) if known else None
-    left = (estimate - rows) / rows_per_second if estimate and rows_per_second > 0 else None
+    left = (estimate - rows) / rows_per_second if estimate and rows_per_second else None
     return SnapshotStatus(
         tables=len(snapshotting),
         rows=rows,

@@ -28,18 +28,18 @@ from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snaps
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
-from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
+from headgate.pipeline._files import known_error, lake_lock, temporary_folder
 from headgate.pipeline._image_folder import image_folder, remove_other_images
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline.divergence import ChangedSettings, ForeignKeys, HiddenColumns, Skips, UnfollowedTables, join
 from headgate.policies import POLICY_SETTINGS
-from headgate.preload import PRELOAD
+from headgate.preload import PRELOAD, are_compiled, compile_kernels
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
 
@@ -157,18 +157,21 @@ class Pipeline:
         :raises HeadgateError: what ended the run, except :meth:`stop`.
         """
         inbox = ControlFolder(self.lake.inbox)
-        try:
-            self.lake.check_root()
-            check_interfaces(self.config)
-            tables = check_config(self.config)
-            check_resnapshot(resnapshot, tables)
-        except HeadgateError as error:
-            record_failure(inbox, self.config.name, error)
-            raise
-        from headgate.spark import BatchPlan
+        with contextlib.ExitStack() as stack:
+            try:
+                self.lake.check_root()
+                check_interfaces(self.config)
+                tables = check_config(self.config)
+                check_resnapshot(resnapshot, tables)
+                stack.enter_context(lake_lock(self.lake))
+            except HeadgateError as error:
+                record_failure(inbox, self.config.name, error)
+                raise
+            from headgate.spark import BatchPlan
 
-        plan = partial(BatchPlan.read, self.lake.checkpoint)
-        with _lake_lock(self.lake), StatusWriter(inbox, self.config.name, on_status=on_status, plan=plan) as status:
+            plan = partial(BatchPlan.read, self.lake.checkpoint)
+            writer = StatusWriter(inbox, self.config.name, on_status=on_status, plan=plan)
+            status = stack.enter_context(writer)
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:
@@ -176,6 +179,9 @@ class Pipeline:
                 try:
                     if on_start is not None:
                         on_start()
+                    if not are_compiled():
+                        status.enters("compiling")
+                        compile_kernels()
                     status.enters("checking")
                     return self._follow(spark, status, tables, once, list(resnapshot), on_progress)
                 finally:
@@ -185,6 +191,8 @@ class Pipeline:
             except Exception as error:
                 may_be_signal = isinstance(error, EngineError) or not isinstance(error, HeadgateError)
                 if not (may_be_signal and self._stop.wait(_SIGNAL_SECONDS)):
+                    if isinstance(error, OSError):
+                        raise known_error(error) from None
                     raise
                 log.info("stopping: %s", error)
                 return False
@@ -219,8 +227,8 @@ class Pipeline:
                         is_first, resnapshot = False, []
                         error = run.until_end(ends, self._stop, self.reloaded)
                         batches = run.batches
-                except HeadgateError as problem:  # before the query has begun: a store did not answer
-                    error = problem
+                except (HeadgateError, OSError) as problem:  # before the query has begun: a store did not answer
+                    error = known_error(problem)
                 applied = applied or batches > 0
                 if batches:
                     store_class_archive()
@@ -496,8 +504,12 @@ class _Run:
         original = find_error(str(self._error or "")) or find_error(str(error))
         if original is not None:
             return original
+        if isinstance(self._error, OSError):
+            with contextlib.suppress(OSError):
+                return known_error(self._error)
         failure = self._error or error
-        return spark_failure(str(failure) or type(failure).__name__)
+        folders = f"{self.lake.checkpoint}, or Spark's folder of temporary files ({temporary_folder(self.config)}),"
+        return spark_failure(str(failure) or type(failure).__name__, folders)
 
 
 def rest_seconds(report: BatchReport, freshness: float, elapsed: float, now: float) -> float:
@@ -569,21 +581,3 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     options = source_options(config, lake, slots=os.cpu_count() or 1)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return TablesAsOf({name: options[name] for name in keep if name in options}, control)
-
-
-@contextlib.contextmanager
-def _lake_lock(lake: Lake) -> Iterator[None]:
-    """Lock a local lake for one run, with an advisory lock that ends with the process. Elsewhere the ledger decides."""
-    if not lake.is_local:
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(try_lock(Path(lake.lock), shared=True))
-        except LockedError as error:
-            raise TargetError(
-                f"{lake.path} is being written by {error}; stop it or choose another target.path"
-            ) from None
-        except OSError as error:
-            raise TargetError(f"{error.filename or lake.lock} cannot be written: {error.strerror}") from None
-        yield

@@ -3,7 +3,7 @@
 Guarantees: as long as the process lives, the file in the inbox is whole and never older than some seconds. A run that
 ends records it (``stopped``, or ``failed`` with the error's line). A killed run leaves its last status; readers detect
 that by its process and the time (:mod:`headgate.lake`). The writer never queries MySQL or Spark and never ends a run:
-if the file cannot be written, it warns once.
+if the file cannot be written, it warns once, and keeps the status in the user's cache (``headgate.status.note``).
 
 Its thread lives only inside the ``with`` block, so the file stays fresh while the main thread starts Spark or waits
 before a retry. The last batches and warnings of the previous run are taken over from the file.
@@ -20,6 +20,7 @@ planning and the lake does not have. There may be more, unless the planner waits
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -53,7 +54,9 @@ from headgate.status import (
     Status,
     TableStatus,
     WarningStatus,
+    forget_noted,
     gtid_text,
+    note,
     pid_namespace,
     place_text,
     read_status,
@@ -120,6 +123,7 @@ class StatusWriter(Progress):
         """Returns what Kafka has of this run."""
         self._written = clock()
         self._warned = False
+        self._may_be_noted = True
         self._status = _first(None, pipeline, wall_us())
         self._history = FigureHistory(self._status.history)
 
@@ -137,13 +141,16 @@ class StatusWriter(Progress):
         self._thread.join()
         self._end(error if isinstance(error, Exception) else None)
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None, *, writes: bool = True) -> None:
         with self._lock:
             if error is not None:
                 self._warn("error", _line(error))
             state = {"state": "failed", "error": _line(error)} if error else {"state": "stopped", "error": None}
             self._status = self._status.model_copy(update=state)
-        self._write()
+        if writes:
+            self._write()
+        else:
+            self._note(self._now())
 
     # --- reports of the run
 
@@ -172,7 +179,8 @@ class StatusWriter(Progress):
     def reads(self, batch_id: int) -> None:
         """Note that a batch was planned and is being read."""
         with self._lock:
-            self._under_way = CurrentBatch(batch_id, self._clock(), self._plan)
+            is_first = self._status.batches == 0
+            self._under_way = CurrentBatch(batch_id, self._clock(), self._plan, is_first=is_first)
             self._enter("reading")
         self._notify()
 
@@ -312,7 +320,7 @@ class StatusWriter(Progress):
             "changes_per_second": rates.changes,
             "rows_per_second": rates.rows,
             "tables": tables,
-            "snapshot": snapshot_status(tables, rates.rows),
+            "snapshot": snapshot_status(tables, self._rates.steady_rows),
         }
         return self._status.model_copy(update=update)
 
@@ -355,10 +363,18 @@ class StatusWriter(Progress):
         self._written = self._clock()
         try:
             self._inbox.write(ControlFile.STATUS, status.to_dict())
+            if self._may_be_noted:
+                forget_noted(self._inbox)
+            self._may_be_noted = False
         except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
             if not self._warned:
                 log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
-            self._warned = True
+            self._warned = self._may_be_noted = True
+            self._note(status)
+
+    def _note(self, status: Status) -> None:
+        with contextlib.suppress(OSError):  # no disk has room
+            note(self._inbox, status.to_dict())
 
     def _watch(self) -> None:
         while not self._ending.wait(self._tick_seconds):
@@ -399,15 +415,18 @@ class StatusWriter(Progress):
 
 
 def record_failure(inbox: ControlFolder, pipeline: str, error: BaseException) -> None:
-    """Record a failure from before the run locked the lake, if an earlier run left a status and none runs now."""
+    """Record a failure from before the run locked the lake, unless another run is alive. If no run has written to the
+    lake yet, nothing is written there: the status is kept in the user's cache.
+    """
     try:
-        before = read_status(inbox)
+        before, has_begun = read_status(inbox), inbox.read(ControlFile.STATUS) is not None
     except (HeadgateError, OSError):
+        before, has_begun = None, False
+    if before is not None and before.is_alive():
         return
-    if before is not None and not before.is_alive():
-        writer = StatusWriter(inbox, pipeline)
-        writer._take_over()
-        writer._end(error)
+    writer = StatusWriter(inbox, pipeline)
+    writer._take_over()
+    writer._end(error, writes=has_begun)
 
 
 def _first(before: Status | None, pipeline: str, now_us: int) -> Status:

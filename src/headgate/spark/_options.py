@@ -12,20 +12,12 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    InstanceOf,
-    PlainValidator,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, InstanceOf, PlainValidator, ValidationInfo, field_validator
 
-from headgate.config import PASSWORD_NAMES, SignalTopicConfig, SourceSettings, checked
+from headgate.config import PASSWORD_NAMES, Conflict, Mistakes, SignalTopicConfig, SourceSettings, checked
 from headgate.control import check_filter
 from headgate.errors import ConfigError
 from headgate.parsing import parse_json
@@ -88,7 +80,7 @@ _Gtids = Annotated[str, _by(lambda text: str(parse_position(text)))]
 
 
 class Options(SourceSettings):
-    """The parsed options. :meth:`parse` reports what is wrong with them in one line."""
+    """The parsed options. :meth:`parse` reports all that is wrong with them."""
 
     tables: Annotated[tuple[str, ...], BeforeValidator(_patterns)] = Field(
         (),
@@ -163,16 +155,22 @@ class Options(SourceSettings):
     def parse(cls, options: Mapping[str, str]) -> Options:
         """Parse Spark's options.
 
-        :raises ConfigError: an unknown option, an invalid value, a password.
+        :raises ConfigError: all of unknown options, invalid values, and passwords.
         """
         texts = {name.lower(): value for name, value in options.items()}
-        for name in texts:
-            _check_name(name)
-        values = {name: text for name, text in texts.items() if name in cls.model_fields}
+        values = {name: text for name, text in texts.items() if name in cls.model_fields and name in OPTION_HELP}
         if "table" in values:
             values.setdefault("images", "keys")
-        parsed = checked(cls, values, name_of='option "{}"'.format)
-        policies = parse_policies(texts, parsed.signal_table, parsed.mask_key)
+        mistakes, policies = Mistakes(), DEFAULT
+        parsed: Options | None = None
+        mistakes.add(_wrong_names(texts))
+        with mistakes.collected():
+            parsed = checked(cls, values, name_of='option "{}"'.format)
+        with mistakes.collected():
+            known = None if parsed is None else parsed.signal_table, None if parsed is None else parsed.mask_key
+            policies = parse_policies(texts, *known)
+        mistakes.check()
+        assert parsed is not None
         return parsed.model_copy(update={"policies": policies})._check_policies()
 
     @field_validator("*", mode="before")
@@ -182,17 +180,19 @@ class Options(SourceSettings):
         is_choice = any(get_origin(one) is Literal for one in (kind, *get_args(kind)))
         return value.lower() if is_choice and isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from super()._conflicts()
         if self.table is None and not self.tables:
-            raise ValueError('option "tables" (patterns such as shop.*) or "table" (one typed table) is missing')
+            yield "tables table", 'option "tables" (patterns such as shop.*) or "table" (one typed table) is missing'
         if self.table is not None and self.tables:
-            raise ValueError("both options table and tables are set; table is for one typed table, tables for many")
+            both = "both options table and tables are set"
+            yield "tables table", f"{both}; table is for one typed table, tables for many"
         if self.signal_topic is not None and self.control_path is None:
-            raise ValueError('option "signal_topic" needs option "control_path": signals are forwarded to that folder')
+            needs = 'option "signal_topic" needs option "control_path"'
+            yield "signal_topic control_path", f"{needs}: signals are forwarded to that folder"
         if self.table is not None and self.signal_table is not None and self.watermark != "signal-table":
-            raise ValueError('option "signal_table" is for streams of many tables, whose sinks pass signals on')
-        return self
+            many = 'option "signal_table" is for streams of many tables, whose sinks pass signals on'
+            yield "table signal_table watermark", many
 
     def _check_policies(self) -> Options:
         policies = self.policies.of(self.table or "")
@@ -256,14 +256,17 @@ OPTION_HELP: Final[Mapping[str, str]] = {
 """Option → what it means. Names are in lower case, as Spark passes them."""
 
 
-def _check_name(name: str) -> None:
-    if name in OPTION_HELP:
-        return
-    if name in PASSWORD_NAMES:
-        raise ConfigError(
-            f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into an "
-            'environment variable or a file and name it with option "password_env" or "password_file"'
-        )
-    near = difflib.get_close_matches(name, OPTION_HELP, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(sorted(OPTION_HELP))}"
-    raise ConfigError(f"unknown option {name}{hint}")
+def _wrong_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each name that is no option."""
+    for name in names:
+        if name in OPTION_HELP:
+            continue
+        if name in PASSWORD_NAMES:
+            yield (
+                f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into"
+                ' an environment variable or a file and name it with option "password_env" or "password_file"'
+            )
+            continue
+        near = difflib.get_close_matches(name, OPTION_HELP, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(sorted(OPTION_HELP))}"
+        yield f"unknown option {name}{hint}"

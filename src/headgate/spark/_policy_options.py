@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from headgate.config import Mistakes
 from headgate.errors import ConfigError
 from headgate.parsing import parse_json
 from headgate.policies import KEEP, POLICY_SETTINGS, ColumnRules, MaskKey, Policies, PolicySetting, parse_rules
@@ -33,15 +34,20 @@ def parse_policies(values: Mapping[str, str], signal_table: str | None, mask_key
     """Return the policies of the options: a value for all tables, or ``{"*": value, "db.table": value}``.
 
     :param signal_table: ``db.table`` whose rows are signals, read with all their columns.
-    :raises ConfigError: an invalid value.
+    :raises ConfigError: all invalid values.
     """
-    common: dict[str, Any] = {"columns": _column_rules(values, signal_table), "mask_key": mask_key}
+    mistakes = Mistakes()
+    common: dict[str, Any] = {"mask_key": mask_key}
     tables: dict[str, dict[str, Any]] = {}
-    for name in POLICY_SETTINGS.keys() & values.keys():
-        for table, value in _values_by_table(POLICY_SETTINGS[name], values[name].strip()).items():
-            if table == signal_table and name in ("rows", "hook"):
-                raise ConfigError(f'option "{name}" names the signal table, whose rows are signals: leave it out')
-            (common if table == "*" else tables.setdefault(table, {}))[name] = value
+    with mistakes.collected():
+        common["columns"] = _column_rules(values, signal_table)
+    for name in sorted(POLICY_SETTINGS.keys() & values.keys()):
+        with mistakes.collected():
+            for table, value in _values_by_table(POLICY_SETTINGS[name], values[name].strip()).items():
+                if table == signal_table and name in ("rows", "hook"):
+                    raise ConfigError(f'option "{name}" names the signal table, whose rows are signals: leave it out')
+                (common if table == "*" else tables.setdefault(table, {}))[name] = value
+    mistakes.check()
     return Policies.make(common, tables)
 
 

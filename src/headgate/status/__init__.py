@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.status._noted import forget_noted, note
 from headgate.status._status import (
     Activity,
     BatchStatus,
@@ -58,9 +59,11 @@ __all__ = [
     "counted",
     "duration",
     "figures_text",
+    "forget_noted",
     "gtid_text",
     "index_text",
     "lag_text",
+    "note",
     "pid_namespace",
     "place_text",
     "progress_lines",

@@ -21,6 +21,7 @@ from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder, sent_at, 
 from headgate.control import OUTCOMES, SignalAnswer, SignalState
 from headgate.errors import TargetError
 from headgate.lake import SUSPENDED, TROUBLED, State
+from headgate.status._noted import newest
 
 __all__ = [
     "Activity",
@@ -51,9 +52,11 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-Phase = Literal["starting", "checking", "planning", "reading", "applying", "waiting", "retrying", "stopping"]
-"""What a run does now: starts Spark; checks the lake's tables; plans a batch; reads it from MySQL; applies it to the
-tables; waits for changes; waits to retry after a failure; ends."""
+Phase = Literal[
+    "starting", "compiling", "checking", "planning", "reading", "applying", "waiting", "retrying", "stopping"
+]
+"""What a run does now: starts Spark; compiles kernels, once on a machine; checks the lake's tables; plans a batch;
+reads it from MySQL; applies it to the tables; waits for changes; waits to retry after a failure; ends."""
 
 
 _SORT_RANKS: Final[Mapping[str, int]] = {
@@ -345,13 +348,14 @@ class Status(_Model):
 
 
 def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | None:
-    """Read the pipeline's last status; None: it never wrote one. A run that is gone is :meth:`~Status.at_rest`.
+    """Read the pipeline's last status; None: it never wrote one. A run that is gone is :meth:`~Status.at_rest`. What a
+    run on this machine could not write into the lake counts, too (:func:`note`).
 
     Without a status, :func:`waiting_signals` has the signals.
 
     :raises TargetError: the file is damaged, or of a newer headgate.
     """
-    value = inbox.read(ControlFile.STATUS)
+    value, is_readable = newest(inbox)
     if value is None:
         return None
     version = value.get("v")
@@ -367,7 +371,8 @@ def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | Non
             f"{inbox.path}/{ControlFile.STATUS} is damaged at {location}; remove it, the pipeline writes it again"
         ) from None
     status = status if status.activity is None or status.is_alive(now_us) else status.at_rest()
-    return status.model_copy(update={"signals": (*waiting_signals(inbox, status), *status.signals)})
+    waiting = waiting_signals(inbox, status) if is_readable else ()
+    return status.model_copy(update={"signals": (*waiting, *status.signals)})
 
 
 def waiting_signals(inbox: ControlFolder, status: Status | None = None) -> tuple[SignalStatus, ...]:

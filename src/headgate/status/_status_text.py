@@ -43,6 +43,7 @@ _NAMED = 2
 """Number of a batch's tables that are named; the others are counted."""
 _PHASES = {
     "starting": "starting Spark",
+    "compiling": "compiling, once on this machine (headgate prefetch does it before)",
     "checking": "looking at the tables in the lake",
     "planning": "planning the next batch",
     "waiting": "waiting for changes",

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from headgate.catalog import expressions
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
+from headgate.files import reason_of
 from headgate.status import activity_text, duration, index_text, signal_text, snapshot_text, table_remarks, table_text
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
@@ -129,7 +130,7 @@ class _Pages:
         except HeadgateError as error:
             return self._answer(request, 503, problem=str(error))
         except OSError as error:
-            return self._answer(request, 503, problem=f"the inbox cannot be written: {error.strerror or error}")
+            return self._answer(request, 503, problem=f"the inbox cannot be written: {reason_of(error)}")
         return self._answer(request, 202, id=signal.id, type=signal.type, pipeline=pipeline.name)
 
     async def config(self, request: Request) -> Response:
@@ -151,7 +152,7 @@ class _Pages:
         except HeadgateError as error:
             return self._answer(request, 503 if isinstance(error, Transient) else 400, problem=str(error))
         except OSError as error:
-            return self._answer(request, 503, problem=f"the file cannot be written: {error.strerror or error}")
+            return self._answer(request, 503, problem=f"the file cannot be written: {reason_of(error)}")
         return self._answer(request, 202, pipeline=pipeline.name)
 
     def _named(self, name: str | None) -> Watched | None:

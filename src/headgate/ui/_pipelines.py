@@ -11,6 +11,7 @@ from typing import Any, Final
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SourceConfig, check_change, load_config, parse_config, write_config
 from headgate.errors import ConfigError, HeadgateError
+from headgate.files import reason_of
 from headgate.lake import Lake
 from headgate.status import SignalStatus, Status, TableStatus, read_status, waiting_signals
 
@@ -95,7 +96,7 @@ class Watched:
         except HeadgateError as error:
             return PipelineView(self.name, now_us, None, str(error))
         except OSError as error:
-            return PipelineView(self.name, now_us, None, f"{self.inbox.path} cannot be read: {error.strerror or error}")
+            return PipelineView(self.name, now_us, None, f"{self.inbox.path} cannot be read: {reason_of(error)}")
 
 
 @dataclass(frozen=True)

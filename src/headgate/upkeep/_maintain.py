@@ -29,7 +29,7 @@ from headgate.delta import (
     version_at,
 )
 from headgate.errors import CommitConflictError, ConfigError, TargetError
-from headgate.files import LockedError, try_lock
+from headgate.files import LockedError, reason_of, try_lock
 from headgate.lake import SHARDS, Lake, newest_row
 from headgate.upkeep._file_removal import Amount, UpkeepTimes
 from headgate.upkeep._retained_versions import RetainedVersions, ledger_moments
@@ -151,7 +151,7 @@ class Maintenance:
             self.busy = str(error)
             return False
         except OSError as error:
-            raise TargetError(f"{self._lake.path} cannot be written: {error.strerror}") from None
+            raise TargetError(f"{self._lake.path} cannot be written: {reason_of(error)}") from None
         return True
 
     def _in_a_week(self, folder: str, history: FileHistory) -> Amount | None:

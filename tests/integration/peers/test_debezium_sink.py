@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks._debezium import jars, java
+from headgate.archives import fetch_jars
 from headgate.errors import ConfigError
-from headgate.files import cache_folder
+from headgate.files import cache_folder, make_once
 from headgate_testing import KafkaBroker, MySQLServer, wait_until
-from headgate_testing._cache import make_once
-from headgate_testing._jars import fetch_jars
 from headgate_testing._ports import free_port
 from headgate_testing._process import start_child
 from tests.integration.pipeline.test_kafka import KafkaRuns

@@ -105,14 +105,17 @@ def test_properties(tmp_path: Path) -> None:
     config = of(tmp_path, SOURCES, text)
     assert (config.port, config.memory_bytes) == (8080, 1_000_000)
     for line, message in (
-        ("container.httpPort=x", r"relay\.properties: databus\.relay\.container\.httpPort: expected a whole number$"),
+        (
+            "container.httpPort=x",
+            r"relay\.properties: databus\.relay\.container\.httpPort: expected a whole number, not \"x\"$",
+        ),
         ("container.httpPort=65536", r"container\.httpPort: expected a number less than or equal to 65535"),
-        ("eventBuffer.maxSize=1g", r"databus\.relay\.eventBuffer\.maxSize: expected a whole number$"),
+        ("eventBuffer.maxSize=1g", r"databus\.relay\.eventBuffer\.maxSize: expected a whole number, not \"1g\"$"),
         ("eventBuffer.queuePolicy=BLOCK_ON_WRITE", r"relay\.properties: databus\.relay\.eventBuffer\.queuePolicy is"),
     ):
         with pytest.raises(ConfigError, match=message):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
-    with pytest.raises(ConfigError, match=r"^physical source id 1 is used twice$"):
+    with pytest.raises(ConfigError, match=r"^3 mistakes: \(1\) physical source id 1 is used twice; "):
         of(tmp_path, [SOURCES, SOURCES], "")  # no mistake of the properties
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
         load_relay([EXAMPLE / "sources-or-person.json"], tmp_path / "nowhere.properties")
@@ -146,7 +149,7 @@ partition = 3
         ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
         ("table =", "tabel =", r"unknown key physical\[0\]\.sources\[0\]\.tabel; did you mean table\?"),
         ("disk_bytes =", "disk_byte =", r"unknown key disk_byte; did you mean disk_bytes\?"),
-        ("= 1000000", "= 0", r"relay\.toml: memory_bytes: expected a number greater than or equal to 262144$"),
+        ("= 1000000", "= 0", r"relay\.toml: memory_bytes: expected a number greater than or equal to 262144, not 0$"),
         ("= 2000000", "= 999999", r"relay\.toml: disk_bytes \(999999\) is less than memory_bytes \(1000000\)$"),
         ("= 2000000", "= 1", r"relay\.toml: disk_bytes \(1\) is less than memory_bytes"),
         ("port = 0", "log_disk_bytes = 1048575", r"relay\.toml: log_disk_bytes \(1048575\) is less than 1048576"),
@@ -158,6 +161,32 @@ def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, message: str) -> N
     file.write_text(TOML.replace(old, new, 1))
     with pytest.raises(ConfigError, match=message):
         load_relay([file])
+
+
+def test_all_mistakes_in_toml_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    text = TOML.replace("port = 0", "prot = 0").replace("id = 7", "id = 0").replace("= 2000000", "= 1")
+    file.write_text(f'{text}[[tenants]]\nname = "a"\n')
+    with pytest.raises(ConfigError) as caught:
+        load_relay([file])
+    assert [line.removeprefix(f"{file}: ") for line in caught.value.lines] == [
+        "unknown key prot; did you mean port?",
+        "physical[0].sources[0].id: expected a number greater than or equal to 1, not 0",
+        "tenants[0]: the tenant a needs either token_file or token_env",
+    ]
+    file.write_text(TOML.replace("mysql://", "mysql:/") + '[[tenants]]\nname = "a"\ntoken_env = "NOT_SET"\n')
+    with pytest.raises(ConfigError, match=r"relay\.toml: physical\[0\]\.url: not a MySQL URL"):
+        load_relay([file])
+
+
+def test_all_mistakes_in_files_of_databus_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of(tmp_path, [{**SOURCES, "id": 0}, with_source(uri="person")], "databus.relay.container.httpPort=x")
+    assert [line.rpartition("/")[2] for line in caught.value.lines] == [
+        "sources.json: [0].id: expected a number greater than or equal to 1, not 0",
+        "sources.json: [1].sources[0].uri: 'person' is not db.table",
+        'relay.properties: databus.relay.container.httpPort: expected a whole number, not "x"',
+    ]
 
 
 def test_toml(tmp_path: Path) -> None:

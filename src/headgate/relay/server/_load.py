@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, TypeAdapter, ValidationError
 
-from headgate.config import RelaySettings, checked, explain, split_url
+from headgate.config import Mistakes, RelaySettings, checked, explain, split_url
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
@@ -46,7 +46,7 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
     """Load a relay's configuration: one TOML file, by its suffix, or any number of Databus's JSON files, each with one
     physical source or a list of them, and the relay's ``.properties``, if any.
 
-    :raises ConfigError: a file cannot be read, or has an invalid setting.
+    :raises ConfigError: all files that cannot be read, and all invalid settings in the others.
     """
     tomls = [file for file in files if file.suffix == ".toml"]
     if tomls:
@@ -55,11 +55,15 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
         if len(files) > 1:
             raise ConfigError(f"{tomls[0]} has all sources: do not give other files")
         return relay_of_toml(_read_text(tomls[0]), tomls[0])
-    physical = [one for file in files for one in _physical_sources(file)]
-    if properties is None:
-        return checked(RelayConfig, {"physical": physical})
-    values = _settings_of(properties)
-    checked(RelaySettings, values, where=f"{properties}: ", name_of=lambda key: f"{_PREFIX}{_PROPERTIES[key]}")
+    mistakes, physical, values = Mistakes(), list[PhysicalSource](), dict[str, str]()
+    for file in files:
+        with mistakes.collected():
+            physical += _physical_sources(file)
+    if properties is not None:
+        with mistakes.collected():
+            values = _settings_of(properties)
+            checked(RelaySettings, values, where=f"{properties}: ", name_of=lambda key: f"{_PREFIX}{_PROPERTIES[key]}")
+    mistakes.check()
     return checked(RelayConfig, {**values, "physical": physical})
 
 
@@ -77,7 +81,7 @@ def _physical_sources(file: Path) -> list[PhysicalSource]:
     try:
         parsed = _PHYSICAL.validate_python(value) if isinstance(value, list) else [_Physical.model_validate(value)]
     except ValidationError as error:
-        raise ConfigError(f"{file}: {explain(error, _Physical)}") from None
+        raise ConfigError.of(explain(error, _Physical), f"{file}: ") from None
     return [one.source(raw) for one, raw in zip(parsed, value if isinstance(value, list) else [value], strict=True)]
 
 

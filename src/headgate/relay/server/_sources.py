@@ -8,19 +8,19 @@ on (``_names``).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, Final, Protocol, TypeAlias
 
-from pydantic import AfterValidator, Field, InstanceOf, model_validator
+from pydantic import AfterValidator, Field, InstanceOf
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from headgate.catalog import TablePatterns
-from headgate.config import SECTION, RelaySettings, checked, is_table
+from headgate.config import SECTION, Conflict, RelaySettings, checked, is_table
 from headgate.mysql import ConnectionSettings
 from headgate.relay.server._buffer import BufferLimits
 from headgate.relay.server._groups import GroupLimits
-from headgate.relay.server._tenants import Tenant
+from headgate.relay.server._tenants import Tenant, TenantSettings
 
 __all__ = [
     "LARGEST_ID",
@@ -33,6 +33,7 @@ __all__ = [
     "RelayLimits",
     "RelayTimes",
     "TablePattern",
+    "repeated_names",
 ]
 
 LARGEST_ID: Final = 2**15 - 1
@@ -135,19 +136,30 @@ class RelayConfig(RelaySettings):
         """
         return checked(RelayConfig, {**dict(self), **settings})
 
-    @model_validator(mode="after")
-    def _check_names(self) -> Self:
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from super()._conflicts()
         if not self.physical:
-            raise ValueError("no physical source is configured")
-        _check_unique("physical source id", [one.id for one in self.physical])
-        logical = [one for physical in self.physical for one in physical.sources]
-        _check_unique("source id", [one.id for one in logical])
-        _check_unique("source name", [one.name for one in logical])
-        _check_unique("tenant", [one.name for one in self.tenants])
-        return self
+            yield "physical", "no physical source is configured"
+        yield from repeated_names(self.physical, self.tenants)
 
 
-def _check_unique(what: str, values: Sequence[Any]) -> None:
-    for one in values:
-        if values.count(one) > 1:
-            raise ValueError(f"{what} {one} is used twice")
+class _Named(Protocol):
+    @property
+    def id(self) -> int: ...
+    @property
+    def sources(self) -> LogicalSources: ...
+
+
+def repeated_names(physical: Sequence[_Named], tenants: Iterable[TenantSettings]) -> Iterator[Conflict]:
+    """Yield the ids and names that are used twice."""
+    logical = [one for each in physical for one in each.sources]
+    unique: tuple[tuple[str, str, list[Any]], ...] = (
+        ("physical", "physical source id", [one.id for one in physical]),
+        ("physical", "source id", [one.id for one in logical]),
+        ("physical", "source name", [one.name for one in logical]),
+        ("tenants", "tenant", [one.name for one in tenants]),
+    )
+    for key, what, values in unique:
+        for value in dict.fromkeys(values):
+            if values.count(value) > 1:
+                yield key, f"{what} {value} is used twice"

@@ -19,17 +19,19 @@ table = "stock.*"          # each of these tables: com.example.stock.<table>, id
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from headgate.config import SECTION, FilePath, LocalPath, Model, RelaySettings, checked
+from headgate.config import SECTION, Conflict, FilePath, LocalPath, Mistakes, Model, RelaySettings, checked
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.parsing import parse_toml
-from headgate.relay.server._sources import Id, LogicalSources, PhysicalSource, RelayConfig
+from headgate.relay.server._sources import Id, LogicalSources, PhysicalSource, RelayConfig, repeated_names
 from headgate.relay.server._tenants import Tenant, TenantSettings
 from headgate.web import Token
 
@@ -43,6 +45,15 @@ class _Physical(Model):
     password_env: str | None = None
     password_file: FilePath | None = None
     sources: LogicalSources
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        try:
+            ConnectionSettings.from_url(url)
+        except ConfigError as error:
+            raise ValueError(error.message) from None
+        return url
 
     def source(self) -> PhysicalSource:
         settings = ConnectionSettings.from_url(
@@ -61,9 +72,13 @@ class _Tenant(TenantSettings):
     token_env: str | None = Field(default=None, kw_only=True)
     token_file: LocalPath | None = Field(default=None, kw_only=True)
 
-    def tenant(self) -> Tenant:
+    @model_validator(mode="after")
+    def _check_token(self) -> Self:
         if (self.token_file is None) == (self.token_env is None):
-            raise ConfigError(f"the tenant {self.name} needs either token_file or token_env")
+            raise ValueError(f"the tenant {self.name} needs either token_file or token_env")
+        return self
+
+    def tenant(self) -> Tenant:
         token = Token.from_env(str(self.token_env)) if self.token_file is None else Token.from_file(self.token_file)
         return Tenant(token=token, **{one.name: getattr(self, one.name) for one in fields(TenantSettings)})
 
@@ -72,19 +87,27 @@ class _Toml(RelaySettings):
     physical: tuple[_Physical, ...] = Field(min_length=1)
     tenants: tuple[_Tenant, ...] = ()
 
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from super()._conflicts()
+        yield from repeated_names(self.physical, self.tenants)
+
 
 def relay_of_toml(text: str, file: Path) -> RelayConfig:
     """Return the configuration in the text of a file.
 
-    :raises ConfigError: it is not TOML, or has an invalid setting.
+    :raises ConfigError: it is not TOML; all invalid settings; passwords and tokens that cannot be read.
     """
     try:
         value = parse_toml(text)
     except ValueError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     parsed = checked(_Toml, value, where=f"{file}: ", folder=file.absolute().parent)
-    try:
-        physical, tenants = [one.source() for one in parsed.physical], [one.tenant() for one in parsed.tenants]
-        return checked(RelayConfig, {**dict(parsed), "physical": physical, "tenants": tenants})
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}") from None
+    mistakes, physical, tenants = Mistakes(f"{file}: "), list[PhysicalSource](), list[Tenant]()
+    for each in parsed.physical:
+        with mistakes.collected():
+            physical.append(each.source())
+    for one in parsed.tenants:
+        with mistakes.collected():
+            tenants.append(one.tenant())
+    mistakes.check()
+    return checked(RelayConfig, {**dict(parsed), "physical": physical, "tenants": tenants}, where=f"{file}: ")
