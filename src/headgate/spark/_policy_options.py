@@ -39,10 +39,10 @@ def parse_policies(values: Mapping[str, str], signal_table: str | None, mask_key
     mistakes = Mistakes()
     common: dict[str, Any] = {"mask_key": mask_key}
     tables: dict[str, dict[str, Any]] = {}
-    with mistakes.collected():
+    with mistakes:
         common["columns"] = _column_rules(values, signal_table)
     for name in sorted(POLICY_SETTINGS.keys() & values.keys()):
-        with mistakes.collected():
+        with mistakes:
             for table, value in _values_by_table(POLICY_SETTINGS[name], values[name].strip()).items():
                 if table == signal_table and name in ("rows", "hook"):
                     raise ConfigError(f'option "{name}" names the signal table, whose rows are signals: leave it out')

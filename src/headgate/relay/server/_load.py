@@ -57,10 +57,10 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
         return relay_of_toml(_read_text(tomls[0]), tomls[0])
     mistakes, physical, values = Mistakes(), list[PhysicalSource](), dict[str, str]()
     for file in files:
-        with mistakes.collected():
+        with mistakes:
             physical += _physical_sources(file)
     if properties is not None:
-        with mistakes.collected():
+        with mistakes:
             values = _settings_of(properties)
             checked(RelaySettings, values, where=f"{properties}: ", name_of=lambda key: f"{_PREFIX}{_PROPERTIES[key]}")
     mistakes.check()

@@ -104,10 +104,10 @@ def relay_of_toml(text: str, file: Path) -> RelayConfig:
     parsed = checked(_Toml, value, where=f"{file}: ", folder=file.absolute().parent)
     mistakes, physical, tenants = Mistakes(f"{file}: "), list[PhysicalSource](), list[Tenant]()
     for each in parsed.physical:
-        with mistakes.collected():
+        with mistakes:
             physical.append(each.source())
     for one in parsed.tenants:
-        with mistakes.collected():
+        with mistakes:
             tenants.append(one.tenant())
     mistakes.check()
     return checked(RelayConfig, {**dict(parsed), "physical": physical, "tenants": tenants}, where=f"{file}: ")
