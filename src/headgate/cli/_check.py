@@ -11,6 +11,7 @@ import typer
 
 from headgate.cli._common import (
     Format,
+    PasswordCommand,
     PasswordEnv,
     PasswordFile,
     Tables,
@@ -37,6 +38,7 @@ def command(
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
     relay: Annotated[
+    password_command: PasswordCommand = None,
         str | None, typer.Option(metavar="URL", help="A relay to read the log from: http://host:port.")
     ] = None,
     relay_source: Annotated[
@@ -67,7 +69,9 @@ def command(
 
     patterns = patterns_of(tables)
     with Connection.open(
-        connection_settings(url, password_file=password_file, password_env=password_env)
+        connection_settings(
+            url, password_file=password_file, password_env=password_env, password_command=password_command
+        )
     ) as connection:
         rows = _report(connection, patterns)
         if relay is not None:

@@ -31,6 +31,7 @@ __all__ = [
     "TABLE_STYLES",
     "Format",
     "PasswordEnv",
+    "PasswordCommand",
     "PasswordFile",
     "RulesFile",
     "Tables",
@@ -84,7 +85,7 @@ Url = Annotated[
     typer.Argument(
         metavar="URL",
         help="The server: mysql://user@host:3306, with /?tls=required (or disabled, verify_ca, verify_identity;"
-        " tls_ca, tls_cert, tls_key) where needed.",
+        " tls_ca, tls_crl, tls_cert, tls_key) where needed.",
     ),
 ]
 Tables = Annotated[
@@ -113,7 +114,14 @@ PasswordEnv = Annotated[
 
 
 def connection_settings(
-    url: str, *, password_file: Path | None = None, password_env: str | None = None
+PasswordCommand = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND", help="Program that prints the password, with its arguments; no shell.", show_default=False
+    ),
+]
+
+    url: str, *, password_file: Path | None = None, password_env: str | None = None, password_command: str | None = None
 ) -> ConnectionSettings:
     """Return the connection settings; warn if the URL contains a password.
 
@@ -122,7 +130,10 @@ def connection_settings(
     from headgate.mysql import ConnectionSettings
 
     settings = ConnectionSettings.from_url(
-        url, password_file=None if password_file is None else str(password_file), password_env=password_env
+        url,
+        password_file=None if password_file is None else str(password_file),
+        password_env=password_env,
+        password_command=password_command,
     )
     if settings.password_in_url:
         warn("the URL contains the password, and shells and process lists show it; HEADGATE_PASSWORD is safer")

@@ -13,6 +13,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
 from headgate.config._model import FOLDER
+from headgate.config._server import ServerLogin
 from headgate.errors import ConfigError
 
 __all__ = ["checked", "explain"]
@@ -110,8 +111,8 @@ def _hint(root: type, path: list[str]) -> str:
     if "." in path[-1]:
         return "; docs/how-to/from-debezium.md has Debezium's options, and what each is here"
     known = sorted(field.alias or name for name, field in _fields(_model_at(root, path[:-1])).items())
-    if path == ["source", "password"]:
-        return "; a file holds no password: set HEADGATE_PASSWORD, password_env or password_file"
+    if path[-1] == "password" and issubclass(_model_at(root, path[:-1]), ServerLogin):
+        return "; a file holds no password: set HEADGATE_PASSWORD, password_env, password_file or password_command"
     near = difflib.get_close_matches(path[-1], known, 1)
     return f"; did you mean {near[0]}?" if near else f" (known there: {', '.join(known)})"
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from headgate.config import SECTION, FilePath, LocalPath, Model, RelaySettings, checked
+from headgate.config import SECTION, LocalPath, RelaySettings, ServerLogin, checked
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.parsing import parse_toml
@@ -36,18 +36,13 @@ from headgate.web import Token
 __all__ = ["relay_of_toml"]
 
 
-class _Physical(Model):
+class _Physical(ServerLogin):
     id: Id
     name: str
-    url: str
-    password_env: str | None = None
-    password_file: FilePath | None = None
     sources: LogicalSources
 
     def source(self) -> PhysicalSource:
-        settings = ConnectionSettings.from_url(
-            self.url, password_env=self.password_env, password_file=self.password_file
-        )
+        settings = ConnectionSettings.from_url(self.url, **self.passwords)
         listed = [
             {"id": one.id, "name": one.name, "uri": one.table, "partitionFunction": f"constant:{one.partition}"}
             for one in self.sources
