@@ -30,6 +30,7 @@ import typer.main
 from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError
 from headgate.extras import missing_extra_error
+from headgate.names import printable
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
 
@@ -185,7 +186,7 @@ def _print_error(error: Exception, *, debug: bool) -> int:
         text, code = f"unexpected {type(error).__name__}: {error} (--debug prints the traceback)", FAILED
     if debug:
         traceback.print_exception(error)
-    print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's output
+    print(f"error: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201 - the command's output
     return code
 
 

@@ -21,6 +21,7 @@ from headgate.cli._common import (
     on_terminal,
     patterns_of,
     write_lines,
+    write_text,
 )
 from headgate.names import quote_name
 
@@ -37,8 +38,8 @@ def command(
     output: Annotated[Format, typer.Option("--format", help="How to print the report.")] = Format.text,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
-    relay: Annotated[
     password_command: PasswordCommand = None,
+    relay: Annotated[
         str | None, typer.Option(metavar="URL", help="A relay to read the log from: http://host:port.")
     ] = None,
     relay_source: Annotated[
@@ -82,7 +83,7 @@ def command(
     elif on_terminal():
         _print_table(rows)
     else:
-        write_lines(_lines(rows))
+        write_text(_lines(rows))
     return 1 if any(row.status == "fail" for row in rows) else 0
 
 

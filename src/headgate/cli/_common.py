@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ import typer
 
 from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError
+from headgate.names import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +31,8 @@ __all__ = [
     "SIGNAL_STYLES",
     "TABLE_STYLES",
     "Format",
-    "PasswordEnv",
     "PasswordCommand",
+    "PasswordEnv",
     "PasswordFile",
     "RulesFile",
     "Tables",
@@ -44,6 +45,7 @@ __all__ = [
     "printed_policies",
     "warn",
     "write_lines",
+    "write_text",
 ]
 
 
@@ -112,8 +114,6 @@ PasswordEnv = Annotated[
     str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.", show_default=False)
 ]
 
-
-def connection_settings(
 PasswordCommand = Annotated[
     str | None,
     typer.Option(
@@ -121,6 +121,8 @@ PasswordCommand = Annotated[
     ),
 ]
 
+
+def connection_settings(
     url: str, *, password_file: Path | None = None, password_env: str | None = None, password_command: str | None = None
 ) -> ConnectionSettings:
     """Return the connection settings; warn if the URL contains a password.
@@ -201,9 +203,14 @@ def write_lines(lines: Iterable[str]) -> None:
         raise KeyboardInterrupt
 
 
+def write_text(lines: Iterable[str]) -> None:
+    """Write lines for people as :func:`write_lines`; control characters in them are escaped."""
+    write_lines(map(printable, lines))
+
+
 def warn(text: str) -> None:
     """Print a warning in one line on stderr."""
-    print("warning:", " ".join(text.split()), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
+    print("warning:", printable(" ".join(text.split())), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
 
 
 def on_terminal() -> bool:
@@ -212,14 +219,21 @@ def on_terminal() -> bool:
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console for tables and progress. It raises ``BrokenPipeError`` if its reader has gone.
+    """Return a console for tables and progress. It escapes control characters of names and messages, and raises
+    ``BrokenPipeError`` if its reader has gone.
 
     :param width: columns; None: those of the terminal.
     """
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     class Pipe(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with 1
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                text = segment.text if segment.control else "\n".join(map(printable, segment.text.split("\n")))
+                yield segment._replace(text=text)
 
     return Pipe(stderr=stderr, highlight=False, width=width)

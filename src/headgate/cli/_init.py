@@ -20,7 +20,7 @@ from headgate.cli._common import (
     connection_settings,
     no_match,
     patterns_of,
-    write_lines,
+    write_text,
 )
 from headgate.errors import ConfigError
 from headgate.files import file_errors
@@ -89,7 +89,7 @@ def command(
     parse_config(text, where=str(output))
     with file_errors(f"{output} cannot be written"):
         output.write_text(text, encoding="utf-8")
-    write_lines(
+    write_text(
         [
             f"wrote {output}: {len(definitions)} table{'s' if len(definitions) > 1 else ''}",
             f"next: headgate check {_bare(url, settings)}, then headgate run {output} --dry-run",
