@@ -183,7 +183,7 @@ def test_toml(tmp_path: Path) -> None:
         ('table = "shop.*"', 'table = "x"', "'x'"),
         ("[[physical]]", "[[physical", "is not TOML"), ('state = "state"', "", "needs a state folder"),
         ("id = 7", "id = 70000", r"physical\[0\]\.sources\[0\]\.id"),
-            ("mysql://", "http://", r"physical\[0\]\.url: expected mysql://"),
+        ("mysql://", "http://", r"physical\[0\]\.url: expected mysql://"),
     ):  # fmt: skip
         file.write_text(TOML.replace(old, new))
         with pytest.raises(ConfigError, match=message):
