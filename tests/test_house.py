@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,66 @@ def test_modules_stay_readable() -> None:
         if path.name not in GENERATED and len(path.read_text().splitlines()) > 600
     ]
     assert long == []
+
+
+RUNS_WHAT_IT_READS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "read_pickle", "allow_pickle"}
+"""Modules, functions and arguments that run code of the data that they load."""
+EXECUTES = {"eval", "exec", "system", "popen", "import_module", "__import__", "runpy"}
+EXECUTED = {
+    "engine/_fork_server.py": "the program of Spark's command line; its socket is in a folder of this user",
+    "columns/_hooks.py": "a hook, which the pipeline's file names; the page cannot change it",
+    "cli/_app.py": "headgate's commands, by name",
+    "__init__.py": "headgate's modules, by name",
+    "delta/__init__.py": "headgate's modules, by name",
+    "preload.py": "modules that it lists",
+}
+"""Modules that execute what has a name or text at run time, and whose it is."""
+PRIVATE = {"TemporaryFile", "gettempdir", "mkdtemp", "mkstemp"}
+MAKES_FOLDERS = {"files.py": "private ones", "stores/_access.py": "a lake's", "stores/_folder.py": "a lake's"}
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """Names of imported modules, of functions that are called and of the arguments of calls."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (getattr(node, "module", None) or "").split(".")
+            yield from (part for one in node.names for part in one.name.split("."))
+        elif isinstance(node, ast.Call):
+            yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            yield from (one.arg for one in node.keywords if one.arg is not None)
+
+
+def sources_with(names: set[str]) -> dict[str, set[str]]:
+    """Modules that use one of these names, with the names."""
+    used = {
+        str(path.relative_to(SOURCES)): names & {*names_in(ast.parse(path.read_text("utf-8")))}
+        for path in SOURCES.rglob("*.py")
+    }
+    return {path: some for path, some in used.items() if some}
+
+
+def test_nothing_runs_code_of_data_that_it_loads() -> None:
+    """Lakes, inboxes, checkpoints, caches and answers may be written by others."""
+    assert sources_with(RUNS_WHAT_IT_READS) == {}
+    trees = {path: path.read_text("utf-8") for path in SOURCES.rglob("*.py")}
+    assert [str(path) for path, text in trees.items() if re.search(r"shell\s*=\s*True", text)] == []
+
+
+def test_who_executes_text_or_loads_modules_by_name_is_known() -> None:
+    assert sources_with(EXECUTES).keys() == EXECUTED.keys()
+
+
+def test_temporary_files_are_private() -> None:
+    """tempfile's functions make them so; other folders are made by one module, which tests/test_files.py checks."""
+    temporary = re.compile(r"(?:tempfile\.|from tempfile import )([\w, ]+)")
+    made = {
+        name.strip()
+        for path in SOURCES.rglob("*.py")
+        for names in temporary.findall(path.read_text("utf-8"))
+        for name in names.split(",")
+    }
+    assert made <= PRIVATE
+    assert sources_with({"mkdir", "makedirs"}).keys() == MAKES_FOLDERS.keys()
 
 
 def test_modules_of_the_root_are_rooms() -> None:

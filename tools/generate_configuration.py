@@ -59,8 +59,8 @@ master = "local[4]"
 schema_changes = "strict"
 ```
 
-No password ever stands in this file: it comes from the environment variable `HEADGATE_PASSWORD`, or from the variable
-or file that the file names.
+No password ever stands in this file: it comes from the environment variable `HEADGATE_PASSWORD`, or from the variable,
+file or command that the file names.
 
 <!-- Made by tools/generate_configuration.py from src/headgate/config/ and src/headgate/policies.py; change the
 descriptions there. -->

@@ -1,12 +1,24 @@
-"""JSON and TOML from elsewhere: files, messages and answers that people, other programs or damage have made."""
+"""JSON, TOML and commands from elsewhere: files, messages, settings that people, other programs or damage have made."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from typing import Any
 
-__all__ = ["parse_json", "parse_toml"]
+__all__ = ["parse_command", "parse_json", "parse_toml"]
+
+
+def parse_command(text: str) -> list[str]:
+    """Split a program and its arguments, quoted as for a shell. Nothing is expanded.
+
+    :raises ValueError: a quote is not closed, there is no program, or a word has a NUL.
+    """
+    words = shlex.split(text)
+    if not words or not words[0] or "\0" in text:
+        raise ValueError("no program is named")
+    return words
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:

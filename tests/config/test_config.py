@@ -121,6 +121,14 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('"shop.*", ', '"orders", ', r"source\.tables.*db\.table"),
         ('"shop.*", "!shop.tmp_*"', '"!shop.*"', r"source\.tables.*at least one"),
         ("poll_ms = 500", 'password_env = "a"\npassword_file = "b"', "both set"),
+        ("poll_ms = 500", 'password_command = "a"\npassword_file = "b"', "password_file and password_command are both"),
+        ("poll_ms = 500", 'password_command = "secret \'b"', r"source\.password_command.*No closing quotation"),
+        ("poll_ms = 500", 'password_command = " "', r"source\.password_command: expected a program with its arguments"),
+        (
+            "poll_ms = 500",
+            'password = "secret"',
+            r"set HEADGATE_PASSWORD, password_env, password_file or password_comm",
+        ),
         ("poll_ms = 500", 'password_env = "a b"', r"source\.password_env.*not its value"),
         (
             "poll_ms = 500",

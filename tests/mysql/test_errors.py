@@ -89,7 +89,7 @@ def test_sockets(error: OSError, text: str) -> None:
 
 def test_tls() -> None:
     unverified = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    unverified.verify_message = "self-signed certificate"
+    unverified.verify_code, unverified.verify_message = 18, "self-signed certificate"
     wrapped = pymysql.err.OperationalError(2003, "Can't connect")
     wrapped.original_exception = unverified  # type: ignore[attr-defined]
     assert isinstance(translated(wrapped, opening=True), ConfigError)

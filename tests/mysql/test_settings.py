@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,9 +25,15 @@ WORD = "s3cr3t!"
         ("mysql://a%40b@[::1]:3306", ConnectionSettings("::1", 3306, "a@b")),
         ("mysql://u@h?tls=required", ConnectionSettings("h", user="u", tls="required")),
         (
-            "mysql://h/?tls=verify_ca&tls_ca=/ca.pem&tls_cert=c&tls_key=k&connect_timeout_seconds=2.5",
+            "mysql://h/?tls=verify_ca&tls_ca=/ca.pem&tls_crl=/crl.pem&tls_cert=c&tls_key=k&connect_timeout_seconds=2.5",
             ConnectionSettings(
-                "h", tls="verify_ca", tls_ca="/ca.pem", tls_cert="c", tls_key="k", connect_timeout_seconds=2.5
+                "h",
+                tls="verify_ca",
+                tls_ca="/ca.pem",
+                tls_crl="/crl.pem",
+                tls_cert="c",
+                tls_key="k",
+                connect_timeout_seconds=2.5,
             ),
         ),
         ("mysql://u@h/?password_env=PW", ConnectionSettings("h", user="u", secret=Secret(env="PW"))),
@@ -52,11 +59,13 @@ def test_urls(url: str, expected: ConnectionSettings) -> None:
         ("mysql://h/?tls=on", "unknown tls mode 'on'; use one of disabled, preferred"),
         ("mysql://h/?tls_cert=c", "belong together"),
         ("mysql://h/?tls=disabled&tls_ca=c", "tls is disabled, but"),
+        ("mysql://h/?tls=required&tls_crl=c", "tls_crl is for tls=verify_ca and tls=verify_identity"),
         ("mysql://h/?read_timeout_seconds=soon", "must be a number"),
         ("mysql://h/?read_timeout_seconds=0", "longer than 0"),
         ("mysql://h/?read_timeout_seconds=inf", "at most 31536000 seconds"),
         ("mysql://h/?connect_timeout_seconds=1e9", "at most 31536000 seconds"),
         (f"mysql://u:{WORD}@h/?password_env=PW", "given twice"),
+        ("mysql://h/?password_command=id", "unknown option 'password_command' in the URL"),
         (f"mysql://u:{WORD}@h:x", "not a MySQL URL"),
     ],
 )
@@ -72,8 +81,9 @@ def test_arguments_go_before_the_url() -> None:
         f"mysql://u:{WORD}@h/?tls=disabled", secret=Secret(env="PW"), tls="required", read_timeout_seconds=None
     )
     assert (settings.secret, settings.tls, settings.read_timeout_seconds) == (Secret(env="PW"), "required", 300)
-    named = ConnectionSettings.from_url("mysql://h/?password_env=PW", password_file="/pw")
-    assert named.secret == Secret(file="/pw")
+    for setting, secret in (("password_file", Secret(file="/pw")), ("password_command", Secret(command="/pw"))):
+        named: dict[str, Any] = {setting: "/pw"}
+        assert ConnectionSettings.from_url("mysql://h/?password_env=PW", **named).secret == secret
 
 
 def test_a_password_is_never_shown() -> None:
@@ -90,6 +100,9 @@ def test_a_password_in_a_url_stays_in_the_process() -> None:
     named = ConnectionSettings.from_url("mysql://u@h/?password_env=PW&tls=required")
     assert pickle.loads(pickle.dumps(named)) == named
     assert copy.deepcopy(named) == named
+    printed = ConnectionSettings("h", secret=Secret(command=f"vault read {WORD}"))
+    assert pickle.loads(pickle.dumps(printed)) == printed
+    assert str(printed.secret) == "password command vault"
 
 
 def test_secrets_are_looked_up_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

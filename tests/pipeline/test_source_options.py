@@ -15,7 +15,8 @@ from headgate.pipeline import source_options
 from headgate.spark import Options
 
 CHANGED: dict[str, Any] = {
-    "url": "mysql://v@i", "tables": ("d.*", "!d,x.t"), "password_env": "P", "password_file": "/p", "chunk_rows": 7,
+    "url": "mysql://v@i", "tables": ("d.*", "!d,x.t"), "password_env": "P", "password_file": "/p",
+    "password_command": "p 'a b'", "chunk_rows": 7,
     "max_rows_per_batch": 8, "poll_ms": 99, "retry_seconds": 0, "snapshot_new_tables": False, "snapshot_cut": "start",
     "watermark": "lock", "lock_hold": "read", "lock_wait_seconds": 3, "snapshot_locking_mode": "extended",
     "snapshot_share": 0.123456789, "signal_table": "d.signals", "relay": "https://relay:1", "relay_source": "shop",

@@ -167,6 +167,7 @@ def test_settings_name_the_secret() -> None:
     assert settings.tls == "required"
     assert settings.port == 3307
     assert Options.parse({**BASE, "password_env": "X"}).settings().secret.env == "X"
+    assert Options.parse({**BASE, "password_command": "p 'a b'"}).settings().secret.command == "p 'a b'"
     url = "mysql://u@h/?password_env=Y"
     assert Options.parse({**BASE, "url": url}).settings().secret.env == "Y"
 

@@ -469,6 +469,7 @@ def test_a_good_configuration_takes_the_files_place(file: Path, inbox: ControlFo
         (TOML.replace('"/lake"', '"/elsewhere"').encode(), "target changed: restart the pipeline"),
         (TOML.replace("u@h", "u@evil").encode(), "source.url can be changed in the file only"),
         (TOML.replace("tables", 'password_env = "HOME"\ntables').encode(), "source.password_env can be changed"),
+        (TOML.replace("tables", 'password_command = "id"\ntables').encode(), "source.password_command can be changed"),
         (TOML.replace("tables", 'relay = "http://evil:1"\ntables').encode(), "source.relay can be changed"),
         ((TOML + '[tables."a.b"]\nhook = "os:system"\n').encode(), 'tables."a.b".hook can be changed'),
     ],

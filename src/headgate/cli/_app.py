@@ -33,6 +33,7 @@ from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError
 from headgate.extras import missing_extra_error
 from headgate.files import system_error
+from headgate.names import printable
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
 
@@ -228,7 +229,7 @@ def _print_error(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     for text in texts:
-        print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's output
+        print(f"error: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201 - output
     return code
 
 

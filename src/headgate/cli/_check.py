@@ -11,6 +11,7 @@ import typer
 
 from headgate.cli._common import (
     Format,
+    PasswordCommand,
     PasswordEnv,
     PasswordFile,
     Tables,
@@ -21,6 +22,7 @@ from headgate.cli._common import (
     on_terminal,
     patterns_of,
     write_lines,
+    write_text,
 )
 from headgate.names import quote_name
 
@@ -39,6 +41,7 @@ def command(
     output: Annotated[Format, typer.Option("--format", help="How to print the report.")] = Format.text,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
+    password_command: PasswordCommand = None,
     relay: Annotated[
         str | None, typer.Option(metavar="URL", help="A relay to read the log from: http://host:port.")
     ] = None,
@@ -68,7 +71,9 @@ def command(
 
     patterns = patterns_of(tables)
     with Connection.open(
-        connection_settings(url, password_file=password_file, password_env=password_env)
+        connection_settings(
+            url, password_file=password_file, password_env=password_env, password_command=password_command
+        )
     ) as connection:
         rows = _report(connection, patterns)
         if relay is not None:
@@ -79,7 +84,7 @@ def command(
     elif on_terminal():
         _show(rows)
     else:
-        write_lines(_lines(rows))
+        write_text(_lines(rows))
     return 1 if any(row.status == "fail" for row in rows) else 0
 
 

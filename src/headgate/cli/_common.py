@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ import typer
 
 from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError
+from headgate.names import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,7 @@ __all__ = [
     "SIGNAL_STYLES",
     "TABLE_STYLES",
     "Format",
+    "PasswordCommand",
     "PasswordEnv",
     "PasswordFile",
     "RulesFile",
@@ -45,6 +47,7 @@ __all__ = [
     "printed_policies",
     "warn",
     "write_lines",
+    "write_text",
 ]
 
 
@@ -86,7 +89,7 @@ Url = Annotated[
     typer.Argument(
         metavar="URL",
         help="The server: mysql://user@host:3306, with /?tls=required (or disabled, verify_ca, verify_identity;"
-        " tls_ca, tls_cert, tls_key) where needed.",
+        " tls_ca, tls_crl, tls_cert, tls_key) where needed.",
     ),
 ]
 Tables = Annotated[
@@ -113,9 +116,16 @@ PasswordEnv = Annotated[
     str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.", show_default=False)
 ]
 
+PasswordCommand = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND", help="Program that prints the password, with its arguments; no shell.", show_default=False
+    ),
+]
+
 
 def connection_settings(
-    url: str, *, password_file: Path | None = None, password_env: str | None = None
+    url: str, *, password_file: Path | None = None, password_env: str | None = None, password_command: str | None = None
 ) -> ConnectionSettings:
     """Return the connection settings; warn if the URL contains a password.
 
@@ -124,7 +134,10 @@ def connection_settings(
     from headgate.mysql import ConnectionSettings
 
     settings = ConnectionSettings.from_url(
-        url, password_file=None if password_file is None else str(password_file), password_env=password_env
+        url,
+        password_file=None if password_file is None else str(password_file),
+        password_env=password_env,
+        password_command=password_command,
     )
     if settings.password_in_url:
         warn("the URL contains the password, and shells and process lists show it; HEADGATE_PASSWORD is safer")
@@ -192,9 +205,14 @@ def write_lines(lines: Iterable[str]) -> None:
         raise KeyboardInterrupt
 
 
+def write_text(lines: Iterable[str]) -> None:
+    """Write lines for people as :func:`write_lines`; control characters in them are escaped."""
+    write_lines(map(printable, lines))
+
+
 def warn(text: str) -> None:
     """Print a warning in one line on stderr."""
-    print("warning:", " ".join(text.split()), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
+    print("warning:", printable(" ".join(text.split())), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
 
 
 def on_terminal() -> bool:
@@ -216,14 +234,21 @@ def folding_table(*titles: str, **options: Any) -> Table:
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console for tables and progress. It raises ``BrokenPipeError`` if its reader has gone.
+    """Return a console for tables and progress. It escapes control characters of names and messages, and raises
+    ``BrokenPipeError`` if its reader has gone.
 
     :param width: columns; None: those of the terminal.
     """
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     class Pipe(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would exit with 1
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                text = segment.text if segment.control else "\n".join(map(printable, segment.text.split("\n")))
+                yield segment._replace(text=text)
 
     return Pipe(stderr=stderr, highlight=False, width=width)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli._common import warn, write_lines
+from headgate.cli._common import warn, write_text
 from headgate.errors import ConfigError, HeadgateError, TargetError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def forget(
     if not wait_for(inbox, config.name, signal, sent_us):
         return 1
     if delete_data and not folders:
-        write_lines(["no folders to delete"])
+        write_text(["no folders to delete"])
     return _delete_all(folders)
 
 
@@ -144,7 +144,7 @@ def _delete_all(folders: list[str]) -> int:
     try:
         while left:
             _delete(left[0])
-            write_lines([f"deleted: {left.pop(0)}"])
+            write_text([f"deleted: {left.pop(0)}"])
     except KeyboardInterrupt:
         if left:
             warn(f"what is left of {_by_hand(left)}")

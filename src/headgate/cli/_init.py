@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import typer
 
 from headgate.cli._common import (
+    PasswordCommand,
     PasswordEnv,
     PasswordFile,
     Tables,
@@ -19,14 +20,14 @@ from headgate.cli._common import (
     connection_settings,
     no_match,
     patterns_of,
-    write_lines,
+    write_text,
 )
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
-    from headgate.mysql import ConnectionSettings, ServerFacts
+    from headgate.mysql import ConnectionSettings, Secret, ServerFacts
 
 __all__ = ["command"]
 
@@ -44,6 +45,7 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
+    password_command: PasswordCommand = None,
 ) -> None:
     """Write a commented pipeline.toml for the tables of a server.
 
@@ -59,7 +61,9 @@ def command(
 
     if output.exists() and not force:
         raise ConfigError(f"{output} exists already; --force overwrites it, --output FILE writes another one")
-    settings = connection_settings(url, password_file=password_file, password_env=password_env)
+    settings = connection_settings(
+        url, password_file=password_file, password_env=password_env, password_command=password_command
+    )
     patterns = patterns_of(tables)
     with Connection.open(settings) as connection:
         facts = read_facts(connection)
@@ -84,7 +88,7 @@ def command(
     parse_config(text, where=str(output))
     with file_errors(f"{output} cannot be written"):
         output.write_text(text, encoding="utf-8")
-    write_lines(
+    write_text(
         [
             f"wrote {output}: {len(definitions)} table{'s' if len(definitions) > 1 else ''}",
             f"next: headgate check {_bare(url, settings)}, then headgate run {output} --dry-run",
@@ -117,17 +121,12 @@ def _head(settings: ConnectionSettings, facts: ServerFacts) -> str:
 
 def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> str:
     first = next(pattern for pattern in chosen if not pattern.startswith("!")) if chosen else "pipeline"
-    secret = settings.secret
     lines = [
         f"name = {_quoted(_name(first.partition('.')[0]))}",
         "",
         "[source]",
         f"url = {_quoted(_bare(url, settings))}",
-        f"password_file = {_quoted(str(Path(secret.file).absolute()))}"
-        if secret.file
-        else f"password_env = {_quoted(secret.env)}"
-        if secret.env
-        else '# password_file = "/run/secrets/mysql"    # else the environment variable HEADGATE_PASSWORD',
+        _password_line(settings.secret),
         "# Globs on db.table, case-sensitive; ! removes; the last match wins.",
         f"tables = [{', '.join(map(_quoted, chosen))}]",
         '# snapshot_mode = "initial"                 # or "initial_only", "no_data", "when_needed", "always"',
@@ -139,6 +138,16 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         '# zero_dates = "error"                      # or "null", "text": for dates that Spark cannot hold',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _password_line(secret: Secret) -> str:
+    if secret.file is not None:
+        return f"password_file = {_quoted(str(Path(secret.file).absolute()))}"
+    if secret.env is not None:
+        return f"password_env = {_quoted(secret.env)}"
+    if secret.command is not None:
+        return f"password_command = {_quoted(secret.command)}"
+    return '# password_file = "/run/secrets/mysql"    # else the environment variable HEADGATE_PASSWORD'
 
 
 def _table_list(tables: Sequence[TableDef], stats: dict[str, TableStats], patterns: TablePatterns) -> str:

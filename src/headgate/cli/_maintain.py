@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headgate.cli._common import console, folding_table, on_terminal, write_lines
+from headgate.cli._common import console, folding_table, on_terminal, write_text
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -54,8 +54,8 @@ def maintain(
     if on_terminal():
         _print_table(done, dry=dry_run)
     else:
-        write_lines(_line(one, dry=dry_run) for one in done)
-    write_lines(_conclusion(config, work, done, dry=dry_run))
+        write_text(_line(one, dry=dry_run) for one in done)
+    write_text(_conclusion(config, work, done, dry=dry_run))
     return 0
 
 

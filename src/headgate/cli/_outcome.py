@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli._common import warn, write_lines
+from headgate.cli._common import warn, write_text
 from headgate.errors import HeadgateError, TargetError
 from headgate.files import file_errors
 
@@ -62,7 +62,7 @@ def _wait_for(inbox: ControlFolder, pipeline: str, signal: Signal, sent_us: int)
         answer = next((one for one in signals if (one.id, one.sent_us) == (signal.id, sent_us)), None)
         missed = missed + 1 if runs and answer is None else 0
         if answer is not None and answer.state != shown:
-            write_lines([f"{answer.state}: {signal_text(answer)}"])
+            write_text([f"{answer.state}: {signal_text(answer)}"])
             shown = answer.state
         if answer is not None and answer.is_over:
             return answer.state is SignalState.DONE

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from headgate.cli._common import console, write_text
 from headgate.cli.log_lines import log_to_stderr
 from headgate.status import duration
 
@@ -39,7 +40,7 @@ class ProgressDisplay:
             BarColumn(),
             _RowsColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console(stderr=True),
             transient=True,
         )
         named = sorted(estimates, key=lambda name: -estimates[name])[:_MOST_BARS]
@@ -80,7 +81,7 @@ class _RowsColumn(ProgressColumn):
 def verify_view() -> VerifyView:
     """Return a bar below the results on a terminal, elsewhere plain lines in the log."""
     if sys.stdout.isatty():
-        return _VerifyBar(Console())
+        return _VerifyBar(console())
     log_to_stderr()
     return VerifyView()
 
@@ -121,8 +122,7 @@ class VerifyView:
 
     def print(self, lines: Iterable[str]) -> None:
         """Print lines of the result."""
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        sys.stdout.flush()
+        write_text(lines)
 
     def _show_progress(self) -> None:
         now = self._clock()

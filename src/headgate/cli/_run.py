@@ -15,7 +15,7 @@ import typer
 
 from headgate.cli._common import Format, console, write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.cli.log_lines import LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
+from headgate.cli.log_lines import LogFormatOption, LogLevel, LogLevelOption, OneLineFormatter, log_to_stderr
 from headgate.config import SnapshotMode
 from headgate.errors import HeadgateError
 from headgate.extras import require_extra
@@ -95,7 +95,9 @@ def run(
         from headgate.cli._plan import print_plan
         from headgate.engine import check_java
 
-        logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(OneLineFormatter("warning: %(message)s"))
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
         print_plan(config, resnapshot or ())
         check_java()
         _check_page(config, pipeline)
@@ -146,7 +148,9 @@ def _announce(config: PipelineConfig, level: LogLevel, form: Format) -> None:
         notifications = logging.getLogger("headgate.notifications")
         notifications.setLevel(logging.DEBUG)
         if sys.stdout.isatty():
-            notifications.addHandler(_Stderr())
+            handler = _Stderr()
+            handler.setFormatter(OneLineFormatter())
+            notifications.addHandler(handler)
     if not sys.stdout.isatty():
         log_to_stderr(level, form)
     _say(text)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from headgate.cli._common import (
+    PasswordCommand,
     PasswordEnv,
     PasswordFile,
     RulesFile,
@@ -100,6 +101,7 @@ def command(
     rules: RulesFile = None,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
+    password_command: PasswordCommand = None,
 ) -> None:
     """Print the rows of tables, all as of one GTID set, while writers run.
 
@@ -112,7 +114,9 @@ def command(
       headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid
       headgate tail mysql://root@127.0.0.1:3306 -t 'shop.*' --from "$(tail -n 1 gtid)"
     """
-    settings = connection_settings(url, password_file=password_file, password_env=password_env)
+    settings = connection_settings(
+        url, password_file=password_file, password_env=password_env, password_command=password_command
+    )
     patterns = patterns_of(tables)
     marks = signal_table if watermark == "signal-table" else None
     if watermark == "signal-table" and not is_table(signal_table or ""):

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from headgate.cli._common import SIGNAL_STYLES, TABLE_STYLES, console, folding_table, on_terminal, write_lines
+from headgate.cli._common import (
+    SIGNAL_STYLES,
+    TABLE_STYLES,
+    console,
+    folding_table,
+    on_terminal,
+    write_lines,
+    write_text,
+)
 from headgate.errors import HeadgateError, TargetError
 from headgate.files import file_errors
 
@@ -61,7 +69,7 @@ def command(
     elif on_terminal():
         console().print(_picture(seen, config.name, lake.path))
     else:
-        write_lines(_lines(seen, config.name, lake.path))
+        write_text(_lines(seen, config.name, lake.path))
     status = seen.status
     return 1 if status is None or status.needs_attention() else 0
 
@@ -106,7 +114,7 @@ def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None
             now = status and (status.updated_us, status.condition()), [(one.id, one.state) for one in signals]
             lines = [_json(seen, name)] if as_json else [*_lines(seen, name, lake)]
         if now != before:
-            write_lines(lines)
+            (write_lines if as_json else write_text)(lines)
             before = now
         time.sleep(_SECONDS)
 

@@ -10,6 +10,7 @@ import typer
 
 from headgate.cli._common import (
     Format,
+    PasswordCommand,
     PasswordEnv,
     PasswordFile,
     RulesFile,
@@ -49,6 +50,7 @@ def command(
     rules: RulesFile = None,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
+    password_command: PasswordCommand = None,
 ) -> None:
     """Print the changes of a server as they are logged: one JSON object a line, in log order.
 
@@ -60,7 +62,9 @@ def command(
       headgate tail mysql://root@127.0.0.1:3306 -t 'shop.*' -t '!shop.tmp_*' --format text
       headgate tail mysql://root@127.0.0.1:3306 --from earliest --until-current > changes.jsonl
     """
-    settings = connection_settings(url, password_file=password_file, password_env=password_env)
+    settings = connection_settings(
+        url, password_file=password_file, password_env=password_env, password_command=password_command
+    )
     patterns = patterns_of(tables)
 
     from headgate.mysql import Connection

@@ -14,8 +14,9 @@ from typing import Annotated, Final
 import typer
 
 from headgate.cli._common import Format
+from headgate.names import printable
 
-__all__ = ["Format", "LogFormatOption", "LogLevel", "LogLevelOption", "log_to_stderr"]
+__all__ = ["Format", "LogFormatOption", "LogLevel", "LogLevelOption", "OneLineFormatter", "log_to_stderr"]
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 
@@ -46,9 +47,16 @@ def log_to_stderr(level: LogLevel = LogLevel.info, form: Format = Format.text) -
     """Write log records to stderr, unless the process has set its logging up otherwise."""
     least = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_json_lines() if form is Format.json else logging.Formatter(_TEXT))
+    handler.setFormatter(_json_lines() if form is Format.json else OneLineFormatter(_TEXT))
     logging.basicConfig(level=max(least, logging.WARNING), handlers=[handler])
     logging.getLogger("headgate").setLevel(least)
+
+
+class OneLineFormatter(logging.Formatter):
+    """One line a message, whatever names and texts of other systems are in it; a traceback has lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
+        return printable(super().formatMessage(record))
 
 
 def _json_lines() -> logging.Formatter:

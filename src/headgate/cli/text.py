@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import typer
 
+from headgate.names import printable
+
 __all__ = ["TextLines"]
 
 _SIGNS: Final = {"c": "+", "u": "~", "d": "-", "r": "=", "t": "x", "ddl": "#"}
@@ -48,9 +50,10 @@ class TextLines:
         if heading != self._heading:
             self._heading = heading
             yield self._style(heading, dim=True)
-        op, table = change["op"], f"{change['db']}.{change['table']}"
+        op, table = change["op"], printable(f"{change['db']}.{change['table']}")
+        what = printable(_what(change, keys.get(f"{change['db']}.{change['table']}", ())))
         sign = self._style(_SIGNS[op], fg=_COLOURS[op], bold=True)
-        yield f"  {sign} {self._style(table, bold=True)}  {_what(change, keys.get(table, ()))}"
+        yield f"  {sign} {self._style(table, bold=True)}  {what}"
 
     def _style(self, text: str, **style: Any) -> str:
         return typer.style(text, **style) if self._colours else text

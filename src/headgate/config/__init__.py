@@ -4,7 +4,7 @@
 
     name = "shop"
     [source]
-    url = "mysql://headgate@127.0.0.1:3306"    # password from $HEADGATE_PASSWORD, password_env or password_file
+    url = "mysql://headgate@127.0.0.1:3306"    # password from $HEADGATE_PASSWORD or password_file
     tables = ["shop.*", "!shop.tmp_*"]          # globs on db.table; ! removes; the last match wins
     [target]
     path = "./lake"                             # a folder, or a URI such as s3a://bucket/lake
@@ -37,8 +37,8 @@ from headgate.config._pipeline import PipelineConfig
 from headgate.config._relay import SCNS_OF_COLUMNS, RelaySettings, SchemaTypes, ScnKind
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
 from headgate.config._schema_changes import ChangePolicy, SchemaChangesConfig
+from headgate.config._server import PASSWORD_NAMES, ServerLogin
 from headgate.config._source import (
-    PASSWORD_NAMES,
     InconsistentImages,
     LockHold,
     SnapshotMode,
@@ -74,6 +74,7 @@ __all__ = [
     "SchemaChangesConfig",
     "SchemaTypes",
     "ScnKind",
+    "ServerLogin",
     "SignalTopicConfig",
     "SignalsConfig",
     "SnapshotMode",

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from headgate.config._model import COLLECTED, FOLDER, Model
+from headgate.config._server import ServerLogin
 from headgate.errors import ConfigError
 
 __all__ = ["Mistakes", "checked", "explain"]
@@ -230,8 +231,8 @@ def _hint(root: type, path: list[str]) -> str:
         return f'; put the table name in quotes: [tables."{name}"]'
     if "." in path[-1]:
         return "; docs/how-to/from-debezium.md has Debezium's options, and what each is here"
-    if path == ["source", "password"]:
-        return "; a file holds no password: set HEADGATE_PASSWORD, password_env or password_file"
+    if path[-1] == "password" and issubclass(_model_at(root, path[:-1]), ServerLogin):
+        return "; a file holds no password: set HEADGATE_PASSWORD, password_env, password_file or password_command"
     near = _nearest(root, path)
     return f"; did you mean {near}?" if near else f" (known there: {', '.join(_known(root, path))})"
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Final, Literal
-from urllib.parse import parse_qsl
+from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headgate.config._model import Conflict, FilePath, Model, check_variable, is_table, split_url
+from headgate.config._model import Conflict, FilePath, check_variable, is_table, split_url
 from headgate.config._policies import PolicySection, with_policies
+from headgate.config._server import ServerLogin
 from headgate.config._target import Deletes
 from headgate.names import lower_name
 from headgate.policies import MaskKey
 
 __all__ = [
-    "PASSWORD_NAMES",
     "InconsistentImages",
     "LockHold",
     "SnapshotMode",
@@ -35,24 +34,13 @@ LockHold = Literal["setup", "read"]
 Watermark = Literal["gtid", "signal-table", "lock"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
-PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
-_URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
 
-
-class SourceSettings(Model):
+class SourceSettings(ServerLogin):
     """The MySQL server, and how it is read: keys of ``[source]``, and options of ``mysql-cdc`` of the same names."""
 
-    url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
     tables: tuple[str, ...] = Field(
         description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins; wildcards"
         " leave out working tables of gh-ost and pt-online-schema-change"
-    )
-    password_env: str | None = Field(
-        None,
-        description="environment variable that holds the password; without it and `password_file`: `HEADGATE_PASSWORD`",
-    )
-    password_file: FilePath | None = Field(
-        None, description="file that holds the password; a relative path starts at the working directory"
     )
     chunk_rows: int = Field(250_000, ge=1, description="rows of a snapshot chunk")
     max_rows_per_batch: int | None = Field(
@@ -133,18 +121,6 @@ class SourceSettings(Model):
         " directory",
     )
 
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, url: str) -> str:
-        parts = split_url(url, "mysql")
-        if parts is None:
-            raise ValueError("expected mysql://user@host:3306")
-        if parts.password is not None or any(name.lower() in PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
-            raise ValueError(_URL_REMEDY)
-        if parts.path.strip("/"):
-            raise ValueError("a URL names no database; expected mysql://user@host:3306, and databases in tables")
-        return url
-
     @field_validator("relay")
     @classmethod
     def _check_relay(cls, url: str | None) -> str | None:
@@ -170,14 +146,13 @@ class SourceSettings(Model):
             raise ValueError('expected db.table, such as "shop.signals"')
         return name
 
-    @field_validator("password_env", "mask_key_env")
+    @field_validator("mask_key_env")
     @classmethod
     def _check_env(cls, name: str | None) -> str | None:
         return check_variable(name)
 
     def _conflicts(self) -> Iterator[Conflict]:
-        if self.password_env is not None and self.password_file is not None:
-            yield "password_env password_file", "password_env and password_file are both set; keep one"
+        yield from super()._conflicts()
         if self.mask_key_env and self.mask_key_file:
             yield "mask_key_env mask_key_file", "mask_key_env and mask_key_file are both set; keep one"
         if self.watermark == "signal-table" and self.signal_table is None:

@@ -20,6 +20,7 @@ import pymysql
 from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, ServerSettingError
 from headgate.mysql._errors import check_warnings, foreign_errors
 from headgate.mysql._login import log_in
+from headgate.mysql._plugins import PLUGINS
 from headgate.mysql._settings import ConnectionSettings
 from headgate.mysql._stream import ByteStream
 from headgate.mysql._versions import LOG_STATUS, Version, check_version, parse_version
@@ -237,6 +238,7 @@ def _driver(settings: ConnectionSettings, password: str) -> Any:
         read_timeout=settings.connect_timeout_seconds,
         write_timeout=settings.connect_timeout_seconds,
         program_name="headgate",
+        auth_plugin_map=dict(PLUGINS),
         defer_connect=True,
         ssl_disabled=settings.tls in ("disabled", "preferred"),
         ssl=None if settings.tls in ("disabled", "preferred") else context,
@@ -252,10 +254,13 @@ def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading the system's certificates takes 50 ms
         else:
             context = client_context(settings.tls_ca)
+        if settings.tls_crl is not None:
+            context.load_verify_locations(settings.tls_crl)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         if settings.tls_cert is not None:
             context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
-        files = ", ".join(str(f) for f in (settings.tls_ca, settings.tls_cert, settings.tls_key) if f)
+        files = ", ".join(str(f) for f in (settings.tls_ca, settings.tls_crl, settings.tls_cert, settings.tls_key) if f)
         raise ConfigError(f"cannot use the TLS files {files}: {error.strerror or error}") from None
     context.check_hostname = settings.tls == "verify_identity"
     context.verify_mode = ssl.CERT_REQUIRED if settings.tls.startswith("verify_") else ssl.CERT_NONE

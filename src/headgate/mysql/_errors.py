@@ -31,7 +31,7 @@ from headgate.errors import (
 
 __all__ = ["check_warnings", "foreign_errors", "packet_error", "server_error"]
 
-_LOGIN_REMEDY = "check the user and its password (HEADGATE_PASSWORD or password_file)"
+_LOGIN_REMEDY = "check the user and its password (HEADGATE_PASSWORD, password_file or password_command)"
 
 ACCESS: Final = {
     1044: "grant it access to the database",
@@ -92,6 +92,18 @@ CUT: Final = {1260: "group_concat_max_len", 1301: "max_allowed_packet"}
 
 Other warnings are not about values of columns: conditions of users and expressions of virtual columns give them, too,
 and their result is the value all the same."""
+
+UNVERIFIED: Final = {
+    3: "give the list of revoked certificates of the authority that signed it in tls_crl",
+    9: "check the clocks of both machines",
+    10: "renew the server's certificate",
+    12: "renew the list of revoked certificates in tls_crl",
+    23: "the authority has revoked it: give the server another one",
+    62: "connect by the name in the certificate, or use tls=verify_ca",
+    64: "connect by the name in the certificate, or use tls=verify_ca",
+}
+"""Why a certificate cannot be verified (OpenSSL's X509_V_ERR numbers, x509_vfy.h), with the remedy. Others: another
+authority has signed it."""
 
 LOST: Final = frozenset({2006, 2013, 2055, 1927})
 """Client errors: the connection ended."""
@@ -175,9 +187,9 @@ def foreign_errors(host: str, port: int, *, opening: bool = False) -> Iterator[N
 def _translated(error: BaseException, host: str, port: int, *, opening: bool) -> HeadgateError:
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ssl.SSLCertVerificationError):
+        remedy = UNVERIFIED.get(cause.verify_code, "give the authority that signed it in tls_ca")
         return ConfigError(
-            f"TLS: the certificate of {host}:{port} cannot be verified ({cause.verify_message}):"
-            " give the right tls_ca, connect by the name in the certificate, or choose a weaker tls mode"
+            f"TLS: the certificate of {host}:{port} cannot be verified ({_one_line(cause.verify_message)}): {remedy}"
         )
     if isinstance(cause, ssl.SSLError) and opening:
         return ConnectError(f"TLS with {host}:{port} failed: {_one_line(str(cause))}", host=host, port=port)

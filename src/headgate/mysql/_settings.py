@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from headgate.errors import ConfigError
 from headgate.files import file_errors
+from headgate.mysql._printed_passwords import PrintedPasswords, run_command
+from headgate.parsing import parse_command
 
 if TYPE_CHECKING:
     from headgate.mysql._binlog_archive import BinlogArchive
@@ -18,6 +20,8 @@ __all__ = ["PASSWORD_VARIABLE", "ConnectionSettings", "Secret", "TlsMode"]
 
 PASSWORD_VARIABLE: Final = "HEADGATE_PASSWORD"  # noqa: S105 - the variable's name
 """Environment variable that holds the password by default."""
+
+_printed: Final = PrintedPasswords(run_command)
 
 TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
@@ -32,7 +36,7 @@ _LONGEST_TIMEOUT_SECONDS = 31_536_000
 class Secret:
     """Name of a password, not the password, which is looked up when a connection opens.
 
-    Set at most one of the three. None of them means the environment variable ``HEADGATE_PASSWORD`` or, if it is not
+    Set at most one of the four. None of them means the environment variable ``HEADGATE_PASSWORD`` or, if it is not
     set, no password.
     """
 
@@ -40,20 +44,37 @@ class Secret:
     """Environment variable that holds the password. It must be set, unless it is ``HEADGATE_PASSWORD``."""
     file: str | None = None
     """File that holds the password. One line ending at its end is removed."""
+    command: str | None = None
+    """Program with its arguments, quoted as for a shell, whose first line of output is the password
+    (``mysql/_printed_passwords.py``)."""
     value: str | None = field(default=None, repr=False)
     """The password itself, for URLs that carry one. It is never shown and never leaves this process."""
 
     def __post_init__(self) -> None:
-        if sum(option is not None for option in (self.env, self.file, self.value)) > 1:
-            raise ConfigError("a password is given twice: use one of password_env, password_file and the URL")
+        if sum(option is not None for option in (self.env, self.file, self.command, self.value)) > 1:
+            raise ConfigError(
+                "a password is given twice: use one of password_env, password_file, password_command and the URL"
+            )
+        if self.command is not None:
+            try:
+                parse_command(self.command)
+            except ValueError as error:
+                raise ConfigError(f"password_command is not a program with its arguments: {error}") from None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the password may be another one later, while this process runs."""
+        return self.file is not None or self.command is not None
 
     def resolve(self) -> str:
         """Return the current password.
 
-        :raises ConfigError: the variable is not set, or the file cannot be read.
+        :raises ConfigError: the variable is not set, the file cannot be read, or the command fails.
         """
         if self.value is not None:
             return self.value
+        if self.command is not None:
+            return _printed.get(self.command)
         if self.file is not None:
             with file_errors(f"cannot read the password file {self.file}"):
                 path = os.path.expanduser(self.file)  # noqa: PTH111 - leaves ~nobody as it is
@@ -66,18 +87,25 @@ class Secret:
             return password
         return os.environ.get(PASSWORD_VARIABLE, "")
 
+    def forget(self, password: str) -> None:
+        """Note that the server has refused a password: if a command printed it, the command runs again."""
+        if self.command is not None:
+            _printed.forget(self.command, password)
+
     def __getstate__(self) -> dict[str, str | None]:
         if self.value is not None:
             raise ConfigError(
                 f"a password in a URL stays in this process: give it in {PASSWORD_VARIABLE} or a password file instead"
             )
-        return {"env": self.env, "file": self.file, "value": None}
+        return {"env": self.env, "file": self.file, "command": self.command, "value": None}
 
     def __str__(self) -> str:
         if self.value is not None:
             return "password in the URL"
         if self.file is not None:
             return f"password file {self.file}"
+        if self.command is not None:
+            return f"password command {parse_command(self.command)[0]}"
         return f"environment variable {self.env or PASSWORD_VARIABLE}"
 
 
@@ -94,6 +122,8 @@ class ConnectionSettings:
     signed its certificate; ``verify_identity``: also that it is made for this host name."""
     tls_ca: str | None = None
     """PEM file with the certificate authorities to trust; None: the system's."""
+    tls_crl: str | None = None
+    """PEM file with the authority's current list of revoked certificates; for the ``verify_`` modes."""
     tls_cert: str | None = None
     """PEM file with the client's certificate; together with ``tls_key``."""
     tls_key: str | None = None
@@ -112,6 +142,8 @@ class ConnectionSettings:
             raise ConfigError("tls_cert and tls_key belong together: give both or neither")
         if self.tls == "disabled" and (self.tls_ca or self.tls_cert):
             raise ConfigError("tls is disabled, but TLS files are given: remove them or choose another tls mode")
+        if self.tls_crl is not None and not self.tls.startswith("verify_"):
+            raise ConfigError("tls_crl is for tls=verify_ca and tls=verify_identity: other modes verify no certificate")
         if not 0 < self.port < 65536:
             raise ConfigError(f"{self.port} is not a port; use 1 to 65535")
         if not self.host:
@@ -128,12 +160,14 @@ class ConnectionSettings:
         secret: Secret | None = None,
         password_env: str | None = None,
         password_file: str | None = None,
+        password_command: str | None = None,
         **settings: Any,
     ) -> ConnectionSettings:
         """Parse ``mysql://user@host:port/?tls=required&tls_ca=…``.
 
-        The query part may set every field, ``password_env`` and ``password_file``. Arguments that are not None override
-        it. A password in the URL is accepted; ``password_in_url`` is then True, so that a command can warn.
+        The query part may set every field, ``password_env`` and ``password_file``, but no command: URLs come from many
+        sources. Arguments that are not None override it. A password in the URL is accepted; ``password_in_url`` is then
+        True, so that headgate's commands can warn.
 
         :param secret: overrides every other password setting.
 
@@ -151,10 +185,11 @@ class ConnectionSettings:
         query = _query(parts.query)
         options = {**query, **{name: value for name, value in settings.items() if value is not None}}
         env, file = options.pop("password_env", None), options.pop("password_file", None)
-        if password_env is not None or password_file is not None:
+        if any(one is not None for one in (password_env, password_file, password_command)):
             env, file = password_env, password_file
         if secret is None:
-            secret = Secret(env, file, None if parts.password is None else unquote(parts.password))
+            value = None if parts.password is None else unquote(parts.password)
+            secret = Secret(env, file, password_command, value)
         user = unquote(parts.username) if parts.username else "root"
         return cls(
             host=unquote(parts.hostname), port=3306 if port is None else port, user=user, secret=secret, **options
@@ -176,7 +211,7 @@ class ConnectionSettings:
 
 
 _NUMBERS = ("connect_timeout_seconds", "read_timeout_seconds")
-_OPTIONS = ("tls", "tls_ca", "tls_cert", "tls_key", "password_env", "password_file", *_NUMBERS)
+_OPTIONS = ("tls", "tls_ca", "tls_crl", "tls_cert", "tls_key", "password_env", "password_file", *_NUMBERS)
 
 
 def _query(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from headgate.names._letter_case_data import RUNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["in_utf8mb3", "lower_name", "quote_name", "split_table", "with_positional_names"]
+__all__ = ["in_utf8mb3", "lower_name", "printable", "quote_name", "split_table", "with_positional_names"]
 
 
 def lower_name(name: str) -> str:
@@ -39,6 +39,15 @@ def in_utf8mb3(text: str) -> str:
     character above U+FFFF.
     """
     return "".join(character if character <= "\uffff" else "?" for character in text)
+
+
+def printable(text: str) -> str:
+    """Return a text as one line for people: each control character is escaped, as are those that set the direction of
+    text. MySQL allows them in names, and a terminal obeys them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def quote_name(name: str) -> str:

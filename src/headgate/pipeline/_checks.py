@@ -453,5 +453,4 @@ def connection_settings(config: PipelineConfig) -> ConnectionSettings:
     """Return the settings to connect to the source."""
     from headgate.mysql import ConnectionSettings
 
-    source = config.source
-    return ConnectionSettings.from_url(source.url, password_env=source.password_env, password_file=source.password_file)
+    return ConnectionSettings.from_url(config.source.url, **config.source.passwords)

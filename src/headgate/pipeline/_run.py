@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.catalog import TablePatterns
-from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
+from headgate.config import ConfigFile, PipelineConfig, ServerLogin, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
@@ -573,7 +573,7 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     from headgate.spark import TablesAsOf
 
     policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_SETTINGS.keys() - {"json", "window", "skip"}))
-    keep = ("url", "password_env", "password_file", "chunk_rows", "slots", "retry_seconds", *policies)
+    keep = (*ServerLogin.model_fields, "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     find_hooks(config)

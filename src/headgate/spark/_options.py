@@ -234,9 +234,7 @@ class Options(SourceSettings):
         """Return how to connect; holds the name of the secret, not the secret."""
         from headgate.mysql import ConnectionSettings
 
-        return ConnectionSettings.from_url(
-            self.url, password_env=self.password_env, password_file=self.password_file, log=self.log_of_relay()
-        )
+        return ConnectionSettings.from_url(self.url, **self.passwords, log=self.log_of_relay())
 
     def log_of_relay(self) -> LogOfRelay | None:
         """Return the relay from which the log is read; None: it is read from the server."""
@@ -264,7 +262,8 @@ def _wrong_names(names: Iterable[str]) -> Iterator[str]:
         if name in PASSWORD_NAMES:
             yield (
                 f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into"
-                ' an environment variable or a file and name it with option "password_env" or "password_file"'
+                ' an environment variable or a file and name it with option "password_env" or "password_file", or let a'
+                ' command print it: "password_command"'
             )
             continue
         near = difflib.get_close_matches(name, OPTION_HELP, 1)

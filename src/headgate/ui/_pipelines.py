@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.carrier import ControlFolder
-from headgate.config import PipelineConfig, SourceConfig, check_change, load_config, parse_config, write_config
+from headgate.config import (
+    PipelineConfig,
+    ServerLogin,
+    SourceConfig,
+    check_change,
+    load_config,
+    parse_config,
+    write_config,
+)
 from headgate.errors import ConfigError, HeadgateError
 from headgate.files import reason_of
 from headgate.lake import Lake
@@ -18,9 +26,12 @@ from headgate.status import SignalStatus, Status, TableStatus, read_status, wait
 __all__ = ["PipelineView", "Watched", "watch"]
 
 _FILE_ONLY: Final = tuple(
-    name for name in SourceConfig.model_fields if name in ("url", "relay") or name.endswith(("_env", "_file"))
+    name
+    for name in SourceConfig.model_fields
+    if name in (*ServerLogin.model_fields, "relay") or name.endswith(("_env", "_file"))
 )
-"""Keys of ``[source]`` that the page must not change: an attacker could have a password or a file sent elsewhere."""
+"""Keys of ``[source]`` that the page must not change: an attacker could have a password or a file sent elsewhere, or a
+command run."""
 
 
 @dataclass(frozen=True)

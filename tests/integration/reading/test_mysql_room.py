@@ -77,12 +77,14 @@ def test_a_wrong_password_is_refused_in_one_line(mysql_server: MySQLServer, acco
         login(mysql_server, "nobody_here")
 
 
-def test_a_rotated_password_may_reach_the_file_late(
-    mysql_server: MySQLServer, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["file", "command"])
+def test_a_rotated_password_may_come_late(
+    mysql_server: MySQLServer, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     file = tmp_path / "secret"
     file.write_text(WORD)
-    settings = ConnectionSettings(mysql_server.host, mysql_server.port, account, Secret(file=str(file)))
+    secret = Secret(file=str(file)) if where == "file" else Secret(command=f"cat {file}")
+    settings = ConnectionSettings(mysql_server.host, mysql_server.port, account, secret)
     Connection.open(settings).close()
     mysql_server.execute(f"ALTER USER {account} IDENTIFIED BY 'new' FAILED_LOGIN_ATTEMPTS 2 PASSWORD_LOCK_TIME 1")
     monkeypatch.setattr("headgate.mysql._login.time.sleep", lambda _: file.write_text("new"))

@@ -111,10 +111,14 @@ def relay_config(*sources: PhysicalSource, **config: Any) -> RelayConfig:
 
 
 @contextlib.contextmanager
-def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
+def served(*sources: PhysicalSource, request_seconds: float = 30.0, **config: Any) -> Iterator[Served]:
+    """Serve a relay.
+
+    :param request_seconds: how long a request may take to arrive.
+    """
     relay = Relay(relay_config(*(sources or (physical(1, "person", PERSON, PET),)), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay)
-    with Serving(app, "127.0.0.1", 0, connections=relay.counters) as serving:
+    with Serving(app, "127.0.0.1", 0, connections=relay.counters, request_seconds=request_seconds) as serving:
         yield Served(relay, app, serving.port)
     relay.close()

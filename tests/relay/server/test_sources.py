@@ -154,6 +154,9 @@ partition = 3
         ("= 2000000", "= 1", r"relay\.toml: disk_bytes \(1\) is less than memory_bytes"),
         ("port = 0", "log_disk_bytes = 1048575", r"relay\.toml: log_disk_bytes \(1048575\) is less than 1048576"),
         ('table = "shop.*"', "", r"physical\[0\]\.sources\[0\]\.table is missing$"),
+        ("reader@", "reader:secret@", r"physical\[0\]\.url: leave the password out of the URL"),
+        ("password_env", "password", r"physical\[0\]\.password; a file holds no password"),
+        ("password_env", 'password_command = "p"\npassword_env', "password_env and password_command are both set"),
     ],
 )
 def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -201,12 +204,15 @@ def test_toml(tmp_path: Path) -> None:
     assert one.sources == (LogicalSource(7, "com.example.shop", "shop.*", 3),)
     assert one.sources[0].is_pattern
     assert one.settings.secret.env == "DB_PASSWORD"
+    file.write_text(TOML.replace("password_env", "password_command"))
+    assert load_relay([file]).physical[0].settings.secret.command == "DB_PASSWORD"
     assert one.shown["uri"] == "mysql://reader@db:3306"
     for old, new, message in (
         ("port = 0", "prot = 0", "prot"), ('"binlog-offset"', '"guess"', "scn"),
         ('table = "shop.*"', 'table = "x"', "'x'"),
         ("[[physical]]", "[[physical", "is not TOML"), ('state = "state"', "", "needs a state folder"),
-        ("id = 7", "id = 70000", r"physical\[0\]\.sources\[0\]\.id"), ("mysql://", "http://", "MySQL URL"),
+        ("id = 7", "id = 70000", r"physical\[0\]\.sources\[0\]\.id"),
+        ("mysql://", "http://", r"physical\[0\]\.url: expected mysql://"),
     ):  # fmt: skip
         file.write_text(TOML.replace(old, new))
         with pytest.raises(ConfigError, match=message):

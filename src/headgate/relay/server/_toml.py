@@ -27,7 +27,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from headgate.config import SECTION, Conflict, FilePath, LocalPath, Mistakes, Model, RelaySettings, checked
+from headgate.config import SECTION, Conflict, LocalPath, Mistakes, RelaySettings, ServerLogin, checked
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.parsing import parse_toml
@@ -38,12 +38,9 @@ from headgate.web import Token
 __all__ = ["relay_of_toml"]
 
 
-class _Physical(Model):
+class _Physical(ServerLogin):
     id: Id
     name: str
-    url: str
-    password_env: str | None = None
-    password_file: FilePath | None = None
     sources: LogicalSources
 
     @field_validator("url")
@@ -56,9 +53,7 @@ class _Physical(Model):
         return url
 
     def source(self) -> PhysicalSource:
-        settings = ConnectionSettings.from_url(
-            self.url, password_env=self.password_env, password_file=self.password_file
-        )
+        settings = ConnectionSettings.from_url(self.url, **self.passwords)
         listed = [
             {"id": one.id, "name": one.name, "uri": one.table, "partitionFunction": f"constant:{one.partition}"}
             for one in self.sources
