@@ -92,6 +92,14 @@ class PipelineConfig(Model):
         """Return whether rows of ``db.table`` that are deleted in MySQL stay in the current table, marked."""
         return (self._of(table).deletes or self.target.deletes) == "mark"
 
+    def table_properties(self, table: str) -> dict[str, str]:
+        """Return the properties of the Delta tables of ``db.table``."""
+        return {**self.target.properties, **self._of(table).properties}
+
+    def clustering(self, table: str) -> tuple[str, ...]:
+        """Return the columns by which the table of ``db.table`` is clustered."""
+        return self._of(table).cluster_by
+
     def _of(self, table: str) -> TableConfig:
         return self.tables.get(table, _NO_POLICIES)
 
@@ -109,6 +117,16 @@ class PipelineConfig(Model):
         for place, deletes in settings.items():
             if deletes == "mark":
                 raise ValueError(f'deletes = "mark" in [{place}] is about current tables: add "current" to target.mode')
+        return self
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> PipelineConfig:
+        for name, table in self.tables.items():
+            if table.cluster_by and not self.target.has_tables:
+                raise ValueError(
+                    f'cluster_by in [tables."{name}"] is about its current table or history: add "current" or'
+                    ' "history" to target.mode'
+                )
         return self
 
     @model_validator(mode="after")
