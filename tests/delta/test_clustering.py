@@ -18,6 +18,7 @@ from headgate.delta import (
     TableLog,
     UnionLayout,
     UnionPart,
+    choose_files,
     clusterable,
     clustered,
     creation,
@@ -194,3 +195,19 @@ def test_a_fold_without_statistics_that_the_table_wants_since_is_void(tmp_path: 
     assert fold.actions(table, ())
     more = {**table.properties, "delta.dataSkippingNumIndexedCols": "2"}
     assert fold.actions(put(log, [{"metaData": {**table.metadata, "configuration": more}}]), ()) is None
+
+
+def test_files_that_others_have_clustered_are_folded_only_if_rows_were_deleted(tmp_path: Path) -> None:
+    def file(number: int, size: int, deleted: int = 0, **more: str) -> dict[str, Any]:
+        vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": deleted}
+        stats = json.dumps({"numRecords": 100})
+        rest = {"deletionVector": vector} if deleted else {}
+        return {"add": {"path": f"{number}", "size": size, "stats": stats, **rest, **more}}
+
+    small = [file(number, 1 << 14, clusteringProvider="liquid") for number in range(8)]
+    table = Snapshot().after(0, small, files=True)
+    assert choose_files(table) == []
+    mixed = table.after(1, [file(number, 1 << 14) for number in range(8, 16)], files=True)
+    assert {one.path for one in choose_files(mixed)} == {str(number) for number in range(8, 16)}
+    worn = table.after(1, [file(9, 2 << 20, 11, clusteringProvider="liquid")], files=True)
+    assert [one.path for one in choose_files(worn)] == ["9"]

@@ -84,7 +84,8 @@ class FoldLayout:
 
 
 def choose_files(table: Snapshot, least: int | None = None, divides: str | None = None) -> list[DataFile]:
-    """Return the files to fold next; empty if none.
+    """Return the files to fold next; empty if none. Files that another program has clustered are folded only because of
+    deleted rows: together with others they would have a wider range of values.
 
     :param least: number of files of a class that is enough; by default 8.
     :param divides: as in :class:`FoldLayout`.
@@ -95,6 +96,8 @@ def choose_files(table: Snapshot, least: int | None = None, divides: str | None 
             continue
         if file.size >= _CLASSES[0] and file.deleted > _DELETED_SHARE * file.statistics.rows:
             return [file]
+        if file.is_clustered:
+            continue
         live = file.size * (1 - file.deleted / max(1, file.statistics.rows))
         size_class = next(number for number, limit in enumerate(_CLASSES) if live < limit)
         classes.setdefault((divides is not None and file.is_whole(divides), size_class), []).append(file)

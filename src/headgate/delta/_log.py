@@ -112,6 +112,11 @@ class DataFile:
         """Number of deleted rows."""
         return 0 if self.vector is None else int(self.vector["cardinality"])
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether a program has clustered it with other files."""
+        return bool(self.action.get("clusteringProvider"))
+
     @cached_property
     def statistics(self) -> Statistics:
         """The log's statistics of its rows, deleted ones included."""
