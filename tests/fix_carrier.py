@@ -75,6 +75,9 @@ class FakeTable:
     chosen_key: bool = False
     hook: str = ""
     hook_gets: tuple[tuple[str, str, str], ...] = ()
+    comment: str | None = None
+    """None: unknown, as those of columns are then."""
+    comments: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def carried(self) -> Definition:
@@ -86,10 +89,11 @@ class FakeTable:
                 rule=self.rules.get(name, ""),
                 collation=self.collations.get(name, ""),
                 source_name=self.names.get(name, ""),
+                comment=self.comments.get(name, ""),
             )
             for name, kind in self.columns
         )
-        rest = self.rows, self.chosen_key, self.hook, self.hook_gets
+        rest = self.rows, self.chosen_key, self.hook, self.hook_gets, self.comment
         return Definition(self.name, self.key, columns, *rest)
 
     def target(self, **more: Any) -> Target:

@@ -125,10 +125,10 @@ def test_the_form_of_a_row() -> None:
         ("end", None, 0), ("batch", None, 0),
     ]  # fmt: skip
     schema = json.loads(rows[0]["_schema"])
-    assert schema.keys() == {"table", "key", "columns", "rows", "chosen_key", "hook", "hook_gets"}
+    assert schema.keys() == {"table", "key", "columns", "rows", "chosen_key", "hook", "hook_gets", "comment"}
     assert schema["columns"][0] == {
         "name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True, "rule": "", "collation": "",
-        "source_name": "",
+        "source_name": "", "comment": "",
     }  # fmt: skip
     ddl, unread, stop, end, header = (json.loads(row["_data"]) for row in rows[1:])
     assert ddl == {

@@ -459,3 +459,71 @@ def test_a_file_that_cannot_be_followed_is_refused_once(
     assert file.load_change() is None
     assert not logged_here(caplog), "said once"
     assert file.config is before
+
+
+def test_properties_of_tables() -> None:
+    """Those of a table come first; numbers and booleans become texts."""
+    text = GOOD.replace("[spark]", "properties = { team = 'sales', tier = 1 }\n[spark]")
+    text += (
+        'properties = { tier = 2, audited = true, "delta.dataSkippingNumIndexedCols" = -1 }\ncluster_by = ["day", "id"]'
+    )
+    config = parse_config(text)
+    assert config.table_properties("shop.other") == {"team": "sales", "tier": "1"}
+    orders = {"team": "sales", "tier": "2", "audited": "true", "delta.dataSkippingNumIndexedCols": "-1"}
+    assert config.table_properties("shop.orders") == orders
+    assert (config.clustering("shop.orders"), config.clustering("shop.other")) == (("day", "id"), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("headgate.key", "headgate's own"),
+        ("delta.columnMapping.mode", "a table gets column mapping if the name of a column needs it"),
+        ("delta.enableDeletionVectors", "tables have deletion vectors where headgate needs them"),
+        ("delta.logRetentionDuration", "headgate removes old files, by target.retention_hours"),
+        ("delta.checkpointInterval", "headgate writes the log's checkpoints"),
+        ("delta.checkpoint.writeStatsAsStruct", "headgate writes the log's checkpoints"),
+        ("delta.setTransactionRetentionDuration", "headgate's transaction markers must stay"),
+        ("delta.appendOnly", "headgate also deletes rows"),
+        ("delta.enableChangeDataFeed", 'add "changelog" to target.mode'),
+        ("delta.dataSkippingStatsColumns", "set delta.dataSkippingNumIndexedCols"),
+        ("delta.feature.clustering", "the features that a table requires follow from its columns"),
+        ("delta.constraints.positive", "headgate's writer does not support it"),
+        ("comment", "Spark SQL reserves this name"),
+        ("a b", "use letters, digits"),
+        ("", "use letters, digits"),
+    ],
+)
+def test_properties_that_no_table_can_have(name: str, reason: str) -> None:
+    for text in (
+        GOOD.replace("[spark]", f'properties = {{ "{name}" = "1" }}\n[spark]'),
+        f'{GOOD}properties."{name}" = 1',
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse_config(text)
+        assert reason in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('properties = { "delta.dataSkippingNumIndexedCols" = "many" }', "expected a number of columns, or -1 for all"),
+        ("properties = { team = [] }", "properties.team"),
+        (f'properties = {{ team = "{"x" * 4001}" }}', "team has more than 4000 characters"),
+        ('cluster_by = ["a", "b", "c", "d", "e"]', "expected at most 4 columns"),
+        ('cluster_by = ["a", "A"]', "expected the names of different columns"),
+        ('cluster_by = [""]', "expected the names of different columns"),
+    ],
+)
+def test_layouts_that_no_table_can_have(lines: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"{GOOD}{lines}")
+    assert message in caught.value.message
+
+
+def test_only_tables_with_rows_are_clustered() -> None:
+    text = f'{GOOD}cluster_by = ["id"]'
+    for mode in ('"history"', '["current", "changelog"]'):
+        assert parse_config(text.replace('mode = "current"', f"mode = {mode}")).clustering("shop.orders") == ("id",)
+    with pytest.raises(ConfigError, match=r'cluster_by in \[tables."shop.orders"\] is about its current table'):
+        parse_config(text.replace('mode = "current"', 'mode = "changelog"'))

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import NewColumn, Snapshot, TableLog, addition, creation, needs_mapping, unsupported_requirements
+from headgate.delta import (
+    Description,
+    NewColumn,
+    Snapshot,
+    TableLog,
+    addition,
+    creation,
+    describing,
+    needs_mapping,
+    unsupported_requirements,
+)
 from headgate.errors import TargetError
 from tests.delta.commits import commit
 
@@ -97,3 +107,36 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             add(table, [column])
     mapped = Snapshot(0, table.protocol, {**table.metadata, "configuration": {"delta.columnMapping.mode": "id"}})
     assert unsupported_requirements(mapped) == ["delta.columnMapping.mode"]
+
+
+def test_a_table_is_created_with_comments_and_columns_that_are_never_null(tmp_path: Path) -> None:
+    about = Description("All orders", {"id": "the number", "item": ""}, {"id"})
+    actions = creation(schema(id="long", item="string"), {}, about)
+    commit(str(tmp_path), Snapshot(), actions, "CREATE TABLE", {}, blind=True)
+    table = DeltaTable(tmp_path)
+    fields = {field.name: (field.nullable, field.metadata) for field in table.schema().fields}
+    assert fields == {"id": (False, {"comment": "the number"}), "item": (True, {})}
+    assert table.metadata().description == "All orders"
+    assert describing(TableLog(str(tmp_path)).refresh(), about) == [], "it has them"
+
+
+@pytest.mark.parametrize(
+    ("about", "description", "comments"),
+    [
+        (Description(None, {"Item": "what"}), "All orders", {"id": "the number", "item": "what"}),
+        (Description("", {"id": ""}), None, {}),
+        (Description("Orders", {"unknown": "x"}), "Orders", {"id": "the number"}),
+    ],
+)
+def test_comments_change_and_go(
+    tmp_path: Path, about: Description, description: str | None, comments: dict[str, str]
+) -> None:
+    actions = creation(schema(id="long", item="string"), {}, Description("All orders", {"id": "the number"}))
+    commit(str(tmp_path), Snapshot(), actions, "CREATE TABLE", {}, blind=True)
+    log = TableLog(str(tmp_path))
+    commit(str(tmp_path), log.refresh(), describing(log.refresh(), about), "CHANGE COLUMNS", {}, blind=False)
+    table = DeltaTable(tmp_path)
+    assert table.metadata().description == description
+    fields = table.schema().fields
+    assert {field.name: field.metadata["comment"] for field in fields if "comment" in field.metadata} == comments
+    assert describing(log.refresh(), about) == []

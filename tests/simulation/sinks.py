@@ -95,6 +95,8 @@ def has_marker(table: Snapshot, marker: Marker) -> bool:
 class CurrentTable:
     """A current table: key → (value, ``_seq``)."""
 
+    has_other_layout = False
+
     def __init__(self, delta: DeltaPath, table: str) -> None:
         self.delta, self.table = delta, table
         self._store = _of(delta).store
@@ -200,6 +202,8 @@ def _upserted(
 
 class ChangelogTable:
     """A changelog: a list of (operation, ``_seq``, GTID, key, value) for each append."""
+
+    has_other_layout = False
 
     def __init__(self, delta: DeltaPath, table: str) -> None:
         self.delta, self._property = delta, f"_changelog.{table}"
@@ -320,6 +324,7 @@ class Writer(BatchWriter):
         self._history = self.upkeep = self._merged = nothing  # type: ignore[assignment]
         self._threads, self._checked, self.targets = 1, set(), {}
         self._has_written, self._has_current, self._kafka = False, True, None
+        self._other_layout = set()
         self.progress = Progress()
         self.unseen = self.after_tables = None
 

@@ -25,6 +25,41 @@ def test_the_definition_of_images() -> None:
     assert [(column.mysql, column.nullable) for column in definition.columns] == [("int", True)] * 2
 
 
+def test_a_definition_has_the_comments_of_the_table_if_they_are_known() -> None:
+    columns = (Column("id", "int", nullable=False, comment="the number"), Column("v", "int", comment="a value"))
+    rules = Policies(columns=parse_rules({"d.t": {"v": {"rename": "w"}}}))
+    for comment, comments in (
+        ("All", {"id": "the number", "w": "a value"}),
+        ("", {"id": "the number", "w": "a value"}),
+    ):
+        codec = TableCodec(TableDef("d", "t", columns, (0,), comment=comment), rules)
+        definition = definition_of(codec.table, canonical_schema(codec.table, codec.fields), rules)
+        assert (definition.comment, definition.comments, [*definition.required]) == (comment, comments, ["id"])
+        assert definition == type(definition).from_json(definition.to_json())
+    codec = TableCodec(TableDef("d", "t", columns, (0,)), rules)
+    logged = definition_of(codec.table, canonical_schema(codec.table, codec.fields), rules)
+    assert (logged.comment, logged.comments) == (None, {}), "the log has none"
+    assert logged.with_comments_of(definition) == definition
+    assert definition.with_comments_of(logged) == definition.with_comments_of(None) == definition
+
+
+def test_a_hook_keeps_the_comments_of_columns_that_come_through() -> None:
+    """Although it was called first for an equal definition from the log."""
+    policies = Policies.make({}, {"d.t": {"hook": Hook("tests.hooks_of_tests:counted", "9")}})
+    for comment, expected in ((None, {}), ("All", {"id": "the number", "count": ""})):
+        table = TableDef("d", "t", (Column("id", "int", nullable=False, comment="the number"),), (0,), comment=comment)
+        codec = TableCodec(table, policies)
+        hook = hooked_table(codec.table, codec.fields, policies)
+        assert definition_of(codec.table, pa.schema([]), policies, hook).comments == expected
+
+
+def test_a_chosen_key_may_be_null_at_the_source() -> None:
+    columns = (Column("id", "int"), Column("n", "int", nullable=False))
+    table = TableDef("d", "t", columns, (0, 1), has_chosen_key=True)
+    schema = canonical_schema(table, [pa.field("id", pa.int32()), pa.field("n", pa.int32())])
+    assert definition_of(table, schema).required == {"n"}
+
+
 def test_a_truncation_is_a_statement() -> None:
     images = batch_of("d.t", [("t", 0, 0, 1)])
     ddl = _truncate(ImageBatch(TableDef("d", "t", (), ()), images.batch))

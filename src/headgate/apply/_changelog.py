@@ -20,9 +20,9 @@ from typing import Any
 from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows
 from headgate.apply._rewrite import retype
 from headgate.carrier import ABSENT, META_DDL, Definition
-from headgate.decide.actions import AppendChanges
+from headgate.decide.actions import AppendChanges, Describe, LogAction
 from headgate.delta import NewColumn
-from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, TableLayout, description_of, spark_schema
 from headgate.names import quote_name
 
 __all__ = ["ChangelogTable"]
@@ -32,10 +32,19 @@ _TRAILING = ("_before", ABSENT)
 
 
 class ChangelogTable:
-    """The changelog of one source table."""
+    """The changelog of one source table.
 
-    def __init__(self, delta: DeltaPath, pipeline: str, table: str) -> None:
-        self.delta = delta
+    :param layout: the table's, which each batch that writes the table follows.
+    """
+
+    def __init__(
+        self,
+        delta: DeltaPath,
+        pipeline: str,
+        table: str,
+        layout: TableLayout = TableLayout(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self.delta, self._layout = delta, layout
         self.pipeline = pipeline
         self.table = table
         self._table_property = f"_changelog.{table}"
@@ -47,6 +56,11 @@ class ChangelogTable:
         """
         return self.delta.check_ours(self.pipeline, self._table_property) is not None
 
+    @property
+    def has_other_layout(self) -> bool:
+        """Whether the table has another layout than it should."""
+        return self.delta.has_other_layout(self._layout)
+
     def types(self) -> dict[str, str] | None:
         """Return the table's own columns, name → Spark type; None if there is no changelog yet."""
         if not self.check():
@@ -54,17 +68,25 @@ class ChangelogTable:
         headgate_columns = (*_LEADING, *_TRAILING)
         return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in headgate_columns}
 
-    def apply(self, actions: Iterable[AppendChanges], epoch: int) -> int | None:
-        """Append a batch's changes and return the table's version after them (None: there is no table yet)."""
+    def apply(self, actions: Iterable[LogAction], epoch: int) -> int | None:
+        """Carry out a batch's actions and return the table's version after them (None: there is no table yet)."""
         for action in actions:
-            definition, parts = action.definition, action.parts
-            before = self._prepare(definition)
-            if any(part.images for part in parts):
-                columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
-                marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
-                append_once(self.delta, parts, change_rows(action, before), columns, marker)
+            match action:
+                case AppendChanges():
+                    self._append(action, epoch)
+                case Describe() if self.delta.known().version >= 0:
+                    self.delta.describe(description_of(action.definition))
+        self.delta.arrange(self._layout)
         version = self.delta.known().version
         return None if version < 0 else version
+
+    def _append(self, action: AppendChanges, epoch: int) -> None:
+        definition, parts = action.definition, action.parts
+        before = self._prepare(definition)
+        if any(part.images for part in parts):
+            columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
+            marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
+            append_once(self.delta, parts, change_rows(action, before), columns, marker)
 
     def _prepare(self, definition: Definition) -> dict[str, str]:
         """Create the table, or give it the columns of a definition. Return the fields of ``_before``: name → type."""
@@ -72,7 +94,8 @@ class ChangelogTable:
             fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
             more = f"_before struct<{fields}>, {ABSENT} array<string>"
             schema = spark_schema(f"{META_DDL}, {definition.ddl}, {more}")
-            self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._table_property})
+            properties = {PIPELINE: self.pipeline, TABLE: self._table_property}
+            self.delta.create(schema, properties, self._layout, description_of(definition))
             return definition.types
         types = self.types() or {}
         widened = {name: kind for name, kind in definition.types.items() if types.get(name, kind) != kind}

@@ -45,9 +45,11 @@ from headgate.lake import (
     Form,
     Marker,
     Successor,
+    TableLayout,
     Target,
     WriteMethod,
     begin_successor,
+    description_of,
     key_of,
     schema_of,
     spark_schema,
@@ -85,6 +87,7 @@ class CurrentTable:
     :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
         the table: a batch without rows of it compares nothing with the policy.
     :param successor: the one that is being built, if any.
+    :param layout: the table's, which each batch that writes the table follows.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class CurrentTable:
         upserts: Upserts,
         form: Form = Form.PLAIN,
         successor: Successor | None = None,
+        layout: TableLayout = TableLayout(),  # noqa: B008 - a frozen value
     ) -> None:
         self.visible = visible
         self.delta = visible if successor is None else visible.inside(successor.folder)
@@ -103,6 +107,7 @@ class CurrentTable:
         self.table = table
         self._writer = upserts
         self._form = form
+        self._layout = layout
         self._planned_us = 0
         self._reread_reason: str | None = None
         self._stop_reason: str | None = None
@@ -125,6 +130,11 @@ class CurrentTable:
         }
         return Target.of(types, snapshot.properties)
 
+    @property
+    def has_other_layout(self) -> bool:
+        """Whether the table that the batch writes has another layout than it should."""
+        return self.delta.has_other_layout(self._layout)
+
     def apply(self, actions: Iterable[Action], epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
 
@@ -138,6 +148,8 @@ class CurrentTable:
                 self._reread_reason = f"the rows that were read are gone, with {self.delta.path}"
                 break
             self._perform(action, epoch)
+        if self._reread_reason is None:
+            self.delta.arrange(self._layout)
         return self._result()
 
     @property
@@ -155,7 +167,7 @@ class CurrentTable:
     def _perform(self, action: Action, epoch: int) -> None:
         """Carry out one action."""
         match action:
-            case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.FillColumns():
+            case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.FillColumns() | do.Describe():
                 self._change_columns(action, epoch)
             case do.TakeOver():
                 self._take_over()
@@ -192,6 +204,8 @@ class CurrentTable:
                 self.delta.set_properties(action.target.properties)
             case do.FillColumns():
                 self._fill(action, epoch)
+            case do.Describe() if self.delta.known().version >= 0:
+                self.delta.describe(description_of(action.definition))
 
     def _create(self, action: do.Create, epoch: int) -> None:
         definition = action.definition
@@ -204,7 +218,9 @@ class CurrentTable:
             **action.target.properties,
         }
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
-        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}{action.target.form.ddl}"), properties)
+        schema = spark_schema(f"{definition.ddl}, {headgate_ddl}{action.target.form.ddl}")
+        description = description_of(definition, required=definition.required)
+        self.delta.create(schema, properties, self._layout, description)
 
     def _take_over(self) -> None:
         """Let the successor take the table's place, unless the batch found that it has other rows than the source."""

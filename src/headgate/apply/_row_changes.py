@@ -177,7 +177,7 @@ def write_rows(
     actions: list[dict[str, Any]] = []
     try:
         for batches in groups:
-            written = write_files(batches, folder, base.schema, base.codec, always, base.names)
+            written = write_files(batches, folder, base.schema, base.codec, always, base.names, base.leaves)
             actions += [json.loads(action) for action in written]
     except BaseException:
         discard_files(folder, [action["add"]["path"] for action in actions])

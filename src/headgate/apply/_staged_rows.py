@@ -104,7 +104,7 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
 
     :raises OSError: a file cannot be written.
     """
-    key, schema, codec, names = tuple(changes.key), base.schema, base.codec, base.names
+    key, schema, codec, names, leaves = tuple(changes.key), base.schema, base.codec, base.names, base.leaves
     row_columns = frozenset(changes.columns)
 
     def write(batches: Iterable[pa.RecordBatch]) -> tuple[list[str], pa.Table]:
@@ -115,7 +115,7 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
                 key_rows.append(batch.select([*key, "_seq", "_op"]))
                 yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, row_columns)
 
-        added = list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names))
+        added = list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names, leaves))
         return added, pa.Table.from_batches(key_rows) if key_rows else pa.table({})
 
     images = changes.images
@@ -138,11 +138,12 @@ def write_all(changes: CountedChanges, base: CommitBase, folder: str) -> list[di
 
     :raises OSError: a file cannot be written.
     """
-    schema, codec, names, row_columns = base.schema, base.codec, base.names, frozenset(changes.columns)
+    schema, codec, names, leaves = base.schema, base.codec, base.names, base.leaves
+    row_columns = frozenset(changes.columns)
 
     def write(batches: Iterable[pa.RecordBatch]) -> list[str]:
         fitted = (fit(batch, schema, row_columns) for batch in batches)
-        return list(write_files(fitted, folder, schema, codec, ("_seq",), names))
+        return list(write_files(fitted, folder, schema, codec, ("_seq",), names, leaves))
 
     shares = changes.rows
     if not isinstance(shares, Shares):

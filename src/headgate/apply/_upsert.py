@@ -184,8 +184,11 @@ class Upserts:
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
-        layout = FoldLayout(base.schema, base.codec, tuple(key), form.divides)
-        self._folds.begin(delta.path, delta.known(files=True), layout)
+        table = delta.known(files=True)
+        layout = FoldLayout(
+            base.schema, base.codec, tuple(key), form.divides, cluster_by=table.clustering, leaves=table.indexed_leaves
+        )
+        self._folds.begin(delta.path, table, layout)
 
     def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
         """Write rows again, changed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -48,6 +48,7 @@ class CarriedColumn:
     rule: str = ""  # how the values differ from MySQL's: ``Column.rule``
     collation: str = ""  # MySQL's, of text, ENUM and SET
     source_name: str = ""  # of a column that a rule renames: its name in MySQL
+    comment: str = ""  # MySQL's, if the definition's ``comment`` is known
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Definition:
     chosen_key: bool = False  # MySQL does not enforce the key: the user chose it
     hook: str = ""  # what made the columns: ``headgate.columns.HookedTable.mark``; "": they are the source's
     hook_gets: tuple[tuple[str, str, str], ...] = ()  # the columns that it gets: name, MySQL type, collation
+    comment: str | None = None  # the table's; None: it is unknown, and so are those of columns
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -76,6 +78,7 @@ class Definition:
             value.get("chosen_key", False),
             value.get("hook", ""),
             tuple((name, mysql, collation) for name, mysql, collation in value.get("hook_gets", ())),
+            value.get("comment"),
         )
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few
@@ -103,6 +106,25 @@ class Definition:
     def source_names(self) -> dict[str, str]:
         """Column name → name in MySQL, for columns that a rule renames."""
         return {column.name: column.source_name for column in self.columns if column.source_name}
+
+    def with_comments_of(self, other: Definition | None) -> Definition:
+        """Return the definition with another one's comments; None: with these."""
+        if other is None or other.comment is None:
+            return self
+        columns = tuple(replace(column, comment=other.comments.get(column.name, "")) for column in self.columns)
+        return replace(self, columns=columns, comment=other.comment)
+
+    @property
+    def comments(self) -> dict[str, str]:
+        """Column name → comment, "" without one; empty if they are unknown."""
+        return {} if self.comment is None else {column.name: column.comment for column in self.columns}
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The columns that have a value in each row of every table: those of the key, unless MySQL lets them be NULL,
+        as it may those of a chosen one.
+        """
+        return frozenset(column.name for column in self.columns if column.name in self.key and not column.nullable)
 
     @property
     def types(self) -> dict[str, str]:

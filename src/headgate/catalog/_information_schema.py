@@ -10,7 +10,7 @@ which STATISTICS does not. No other key is chosen: the log would not show whethe
 image, so two rows with equal values could be taken for one.
 
 information_schema is text in utf8mb3, so an ENUM or SET member with a character above U+FFFF reads ``?`` here. The log
-has the character.
+has the character. Comments are only here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class NamedTable(NamedTuple):
 
 _COLUMNS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH,"
-    " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, COLUMN_KEY"
+    " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA,"
+    " COLUMN_COMMENT, COLUMN_KEY"
     " FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
 )
 _KEYS = (
@@ -71,7 +72,7 @@ _KEYS = (
     " ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"
 )
 _TABLES = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_ROWS, DATA_LENGTH, TABLE_COMMENT FROM information_schema.TABLES"
     " WHERE {where} AND TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_SCHEMA, TABLE_NAME"
 )
 
@@ -82,9 +83,9 @@ def load_tables(query: QueryFunction, patterns: TablePatterns) -> list[TableDef]
     :raises UnsupportedError: a column's type is unknown.
     :raises AccessError: the account may not SELECT a column of the primary key.
     """
-    names = _base_tables(query, patterns)
+    comments = {name: comment for name, (_, comment) in _base_tables(query, patterns).items()}
     where, args = _where(patterns)
-    return [named.table for named in _load(query, list(names), where, args)]
+    return [named.table for named in _load(query, comments, where, args)]
 
 
 def load_table(query: QueryFunction, db: str, name: str) -> NamedTable | None:
@@ -94,41 +95,42 @@ def load_table(query: QueryFunction, db: str, name: str) -> NamedTable | None:
     """
     where, args = "TABLE_SCHEMA = %s AND TABLE_NAME = %s", (db, name)
     rows = query(_TABLES.format(where=where), args)
-    tables = _load(query, [(str(row[0]), str(row[1])) for row in rows], where, args)
+    tables = _load(query, {(str(row[0]), str(row[1])): str(row[-1] or "") for row in rows}, where, args)
     return next((one for one in tables if (one.table.db, one.table.name) == (db, name)), None)
 
 
-def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: tuple[str, ...]) -> list[NamedTable]:
-    """Load the tables ``names``, which are among those that ``where`` selects."""
-    wanted = set(names)
+def _load(
+    query: QueryFunction, comments: Mapping[tuple[str, str], str], where: str, args: tuple[str, ...]
+) -> list[NamedTable]:
+    """Load the tables of these comments, which are among those that ``where`` selects."""
     columns: dict[tuple[str, str], list[Column]] = defaultdict(list)
     primary: dict[tuple[str, str], set[str]] = defaultdict(set)
     for db, table, *rest, key in query(_COLUMNS.format(where=where), args):
-        if (db, table) in wanted:
+        if (db, table) in comments:
             columns[db, table].append(_column(f"{db}.{table}", rest))
             if key == "PRI":
                 primary[db, table].add(rest[0])
     keys: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for db, table, index, column in query(_KEYS.format(where=where), args):
         keys[db, table][index].append(column)
-    for name in names:
+    for name in comments:
         if columns[name] and not {*keys[name].get("PRIMARY", ())} <= {column.name for column in columns[name]}:
             check_visible(query, *name, ())  # else a statement changed the table between the queries
     return [
         NamedTable(
-            TableDef(*name, tuple(columns[name])).with_key(
+            TableDef(*name, tuple(columns[name]), comment=comment).with_key(
                 _choose_key(keys[name], primary[name], partial(_index_names, query, *name))
             ),
             "PRIMARY" in keys[name],
         )
-        for name in names
+        for name, comment in comments.items()
         if columns[name]  # else it was dropped since its name was read
     ]
 
 
 def load_stats(query: QueryFunction, patterns: TablePatterns) -> dict[str, TableStats]:
     """Return ``db.table`` -> engine and size of every base table that matches."""
-    return {f"{db}.{table}": stats for (db, table), stats in _base_tables(query, patterns).items()}
+    return {f"{db}.{table}": stats for (db, table), (stats, _) in _base_tables(query, patterns).items()}
 
 
 def databases_with_dots(query: QueryFunction, patterns: TablePatterns) -> list[str]:
@@ -137,11 +139,12 @@ def databases_with_dots(query: QueryFunction, patterns: TablePatterns) -> list[s
     return [str(name) for (name,) in rows if patterns.names_database(str(name))]
 
 
-def _base_tables(query: QueryFunction, patterns: TablePatterns) -> dict[tuple[str, str], TableStats]:
+def _base_tables(query: QueryFunction, patterns: TablePatterns) -> dict[tuple[str, str], tuple[TableStats, str]]:
+    """Return the engine and size of each base table that matches, and its comment."""
     where, args = _where(patterns)
     return {
-        (db, table): TableStats(engine or "", int(rows or 0), int(size or 0))
-        for db, table, engine, rows, size in query(_TABLES.format(where=where), args)
+        (db, table): (TableStats(engine or "", int(rows or 0), int(size or 0)), str(comment or ""))
+        for db, table, engine, rows, size, comment in query(_TABLES.format(where=where), args)
         if patterns.matches(db, table)
     }
 
@@ -188,7 +191,7 @@ _ALL = NUMBERS | TEMPORALS | _WITH_CHARSET | BINARIES | {"bit", "year", "json", 
 
 
 def _column(table: str, row: list[Any]) -> Column:
-    name, kind, text, nullable, octets, precision, scale, fraction, charset, collation, extra = row
+    name, kind, text, nullable, octets, precision, scale, fraction, charset, collation, extra, comment = row
     kind = kind.lower()
     if kind not in _ALL:
         raise UnsupportedError(f"column type {text} is not known", table=table, column=name)
@@ -207,6 +210,7 @@ def _column(table: str, row: list[Any]) -> Column:
         visible="INVISIBLE" not in extra,
         generated="VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra,
         detail=_detail(kind, text),
+        comment=comment,
     )
 
 

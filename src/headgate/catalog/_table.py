@@ -54,6 +54,8 @@ class Column:
     ``""``."""
     rule: str = field(default="", compare=False)
     """Of a table as it is written: a mark of the rule that changes the column's values; ``""``: none does."""
+    comment: str = field(default="", compare=False)
+    """Known only from information_schema: see :attr:`TableDef.comment`."""
 
     @property
     def mysql_name(self) -> str:
@@ -77,6 +79,8 @@ class TableDef:
     """Column indexes of the primary key, or of the chosen unique NOT NULL key; () = keyless."""
     has_chosen_key: bool = field(default=False, compare=False)
     """Whether the user chose the key (``Policies.key``), so that MySQL does not enforce it."""
+    comment: str | None = field(default=None, compare=False)
+    """The table's COMMENT; None: the definition is from the log, which has no comments, of columns neither."""
 
     @property
     def full_name(self) -> str:

@@ -93,6 +93,14 @@ class PipelineConfig(Model):
         """Return whether rows of ``db.table`` that are deleted in MySQL stay in the current table, marked."""
         return (self._of(table).deletes or self.target.deletes) == "mark"
 
+    def table_properties(self, table: str) -> dict[str, str]:
+        """Return the properties of the Delta tables of ``db.table``."""
+        return {**self.target.properties, **self._of(table).properties}
+
+    def clustering(self, table: str) -> tuple[str, ...]:
+        """Return the columns by which the table of ``db.table`` is clustered."""
+        return self._of(table).cluster_by
+
     def _of(self, table: str) -> TableConfig:
         return self.tables.get(table, _NO_POLICIES)
 
@@ -102,6 +110,7 @@ class PipelineConfig(Model):
 
     def _conflicts(self) -> Iterator[Conflict]:
         yield from self._conflicts_of_deletes()
+        yield from self._conflicts_of_layout()
         yield from self._conflicts_of_keys()
         yield from self._conflicts_of_skips()
         yield from self._conflicts_of_messages()
@@ -130,6 +139,12 @@ class PipelineConfig(Model):
             if deletes == "mark":
                 about = f'deletes = "mark" in [{section}] is about current tables: add "current" to target.mode'
                 yield "tables target.deletes target.mode", about
+
+    def _conflicts_of_layout(self) -> Iterator[Conflict]:
+        for name, table in self.tables.items():
+            if table.cluster_by and not self.target.has_tables:
+                about = f'cluster_by in [tables."{name}"] is about its current table or history'
+                yield "tables target.mode", f'{about}: add "current" or "history" to target.mode'
 
     def _conflicts_of_keys(self) -> Iterator[Conflict]:
         chosen = [name for name, table in self.tables.items() if table.policy("key")]

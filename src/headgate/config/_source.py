@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from headgate.config._layout import ClusteringColumns, TableProperties
 from headgate.config._model import Conflict, FilePath, check_variable, is_table, split_url
 from headgate.config._policies import PolicySection, with_policies
 from headgate.config._server import ServerLogin
@@ -237,6 +238,15 @@ class TableConfig(PolicySection):
         " for all rows",
     )
     deletes: Deletes | None = Field(None, description="as in `[target]`, for this table")
+    properties: TableProperties = Field(
+        default_factory=dict, description="as in `[target]`, for this table: these come first"
+    )
+    cluster_by: ClusteringColumns = Field(
+        (),
+        description="up to four columns of the table in the lake, by which OPTIMIZE"
+        " [clusters](../how-to/shaping-tables/layout.md#clustering) its files: readers skip files that a condition on"
+        " these columns excludes. The next run follows a change, without a rewrite of files",
+    )
     foreign_keys: Literal["refuse", "accept"] = Field(
         "refuse",
         description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log"

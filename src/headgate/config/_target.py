@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator
 
+from headgate.config._layout import TableProperties
 from headgate.config._model import Conflict, FilePath, Model, check_variable, split_url
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
@@ -153,6 +154,13 @@ class TargetConfig(Model):
         description="a row that is deleted in MySQL: `remove` deletes it in the `current` table; `mark` keeps it there,"
         " with its last values and `_deleted = true`, which needs a key. If this changes, a table is read again when"
         " its next changes come",
+    )
+
+    properties: TableProperties = Field(
+        default_factory=dict,
+        description="[properties of the Delta tables](../how-to/shaping-tables/layout.md#properties), current ones,"
+        ' histories and changelogs: `[target.properties]` has lines such as `team = "sales"`. The next run follows a'
+        " change",
     )
 
     freshness_ms: int | None = Field(

@@ -9,7 +9,7 @@ from functools import cached_property
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
 from headgate.decide.states import EventKind
-from headgate.lake import Form, Place, State, Successor, TableState, Target
+from headgate.lake import Form, Place, State, Successor, TableLayout, TableState, Target
 
 __all__ = ["Arrival", "Case", "Divergence", "Policy", "SnapshotInBatch", "TableBefore"]
 
@@ -28,6 +28,7 @@ class Policy:
     folder: str = "its folder"  # of the current table, for messages
     changelog_folder: str = "the folder of its changelog"  # for messages
     inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
+    layout: TableLayout = field(default_factory=TableLayout)  # of the current table; its changelog has the properties
 
     @classmethod
     def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:

@@ -294,6 +294,16 @@ class ColumnView:
         is_extended = any(ddl.adds for ddl in alters)
         return replace(plan, after=after, names=self._image_names(alteration), is_extended=is_extended)
 
+    def described(self, chunks: Sequence[Part], statements: Sequence[DdlRow]) -> Definition | None:
+        """Return the newest definition with comments, under the table's names; None: the batch brings none.
+
+        :param statements: on the table. What was read with one may be newer than the batch.
+        """
+        texts = [part.schema for part in chunks]
+        texts += [ddl.schema for ddl in statements if ddl.schema is not None and ddl.new_name is None]
+        shown = (Definition.from_json(self._schema(text)) for text in reversed(texts))
+        return next((one for one in shown if one.comment is not None), None)
+
     def _image_names(self, alteration: Alteration) -> dict[str, str | None]:
         """Return where images have other names than the table after the batch: name in images → name in the table;
         None: the table has no such column.

@@ -56,7 +56,7 @@ from headgate.decide._images import (
 from headgate.decide._ledger_state import Limits, state_after, suspended_state
 from headgate.decide._plan import CurrentPlan
 from headgate.decide._statements import read_statements
-from headgate.decide.actions import Action, AppendChanges
+from headgate.decide.actions import Action, Describe, LogAction
 from headgate.decide.states import EventKind
 from headgate.errors import DecodeError
 from headgate.lake import State, TableState
@@ -71,7 +71,7 @@ class Decision:
     course: TableCourse  # what happens to the table
     state: TableState  # after the batch, without the versions
     actions: tuple[Action, ...] = ()  # on the current table; none if it is suspended
-    log_actions: tuple[AppendChanges, ...] = ()  # on the changelog
+    log_actions: tuple[LogAction, ...] = ()  # on the changelog
     messages: tuple[Part, ...] = ()  # images to send to Kafka
     is_reread_requested: bool = False  # a re-read was requested before, and does not begin in the batch
     unrecorded: bool = False  # created and dropped within the batch: not recorded
@@ -122,7 +122,11 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     # The changelog and Kafka get the changes of a suspended table, too, unless it was and stays stopped.
     takes_changes = not course.stays_stopped
     messages = tuple(images) if policy.kafka and takes_changes else ()
-    to_log = log_actions(course, case, images, needs_no_log=without_log) if policy.changelog and takes_changes else ()
+    described = columns.described(arrival.chunks, arrival.statements)
+    to_log: tuple[LogAction, ...] = ()
+    if policy.changelog and takes_changes:
+        notes = (Describe(described),) if described is not None else ()
+        to_log = (*log_actions(course, case, images, needs_no_log=without_log), *notes)
     course.add(TableEvent(snapshot.event))
     if snapshot.ends:
         course.add(TableEvent(EventKind.ENDS_FILTERED if snapshot.header_entry.filtered else EventKind.ENDS))
@@ -131,7 +135,9 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         limits.add_to(course)
     state = state_after(course, case, limits, images, columns.after)
     has_actions = policy.form is not None and not course.is_suspended
-    plan = CurrentPlan(case, column_plan, parts, course.state, lacks_images=limits.left_out is not None)
+    plan = CurrentPlan(
+        case, column_plan, parts, course.state, lacks_images=limits.left_out is not None, described=described
+    )
     is_unknown = before.row is None and arrival.header_entry is None
     return Decision(
         course,

@@ -27,6 +27,7 @@ class CurrentPlan:
     parts: list[Part]  # the images to apply
     state: State  # after the batch
     lacks_images: bool = False  # the table lacks changes, because images were left out, now or earlier
+    described: Definition | None = None  # the newest definition with comments that the batch brings
 
     def actions(self) -> tuple[Action, ...]:
         """Return the actions, in the order of ``actions``.
@@ -34,7 +35,7 @@ class CurrentPlan:
         :raises DecodeError: images of a keyless table leave columns out.
         """
         definition = self.columns.definition
-        columns = self._column_actions(definition) if definition is not None else ()
+        columns = [*(self._column_actions(definition) if definition is not None else ()), *self._description()]
         rows = self._rows(definition) if definition is not None else ()
         if self._is_history:
             return (*columns, *rows, *self._removals(), *self._sweep())
@@ -97,6 +98,7 @@ class CurrentPlan:
         if target is None or self.columns.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
             first = 0 if since is None and self._appends else since
+            definition = definition.with_comments_of(self.described)
             yield do.Create(definition, replace(self.columns.after, since_epoch=first), self.columns.replace)
             return
         after = self.columns.after
@@ -110,6 +112,10 @@ class CurrentPlan:
             yield do.NoteTypes(after)
         if self.columns.fills:
             yield do.FillColumns(definition, self.columns.fills)
+
+    def _description(self) -> Iterator[Action]:
+        if self.described is not None:
+            yield do.Describe(self.described)
 
     def _removals(self) -> Iterator[Action]:
         truncates = self.case.arrival.truncates

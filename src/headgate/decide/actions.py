@@ -1,8 +1,8 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
 The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``Reshape``,
-``AddColumns``, ``NoteTypes`` and ``FillColumns``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``,
-which only reads; ``TakeOver``. (Of a history: the rows, then the removals.)
+``AddColumns``, ``NoteTypes``, ``FillColumns`` and ``Describe``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``;
+``ProveKey``, which only reads; ``TakeOver``. (Of a history: the rows, then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -47,7 +47,7 @@ from headgate.carrier import Definition, Part, Seq
 from headgate.lake import Target
 
 # Used as a namespace: ``do.Upsert``.
-__all__ = ["Action", "AppendChanges", "ColumnAction", "RowAction", "TableContent"]
+__all__ = ["Action", "AppendChanges", "ColumnAction", "LogAction", "RowAction", "TableContent"]
 
 
 class TableContent(Enum):
@@ -115,6 +115,16 @@ class FillColumns:
 
     definition: Definition
     values: Mapping[str, str]  # as text that casts to the column's type exactly
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Give the table and its columns the comments of the source, if they differ. Also of a changelog.
+
+    Replay: the table has them.
+    """
+
+    definition: Definition  # whose comments are known
 
 
 @dataclass(frozen=True)
@@ -252,7 +262,11 @@ class AppendChanges(RowAction):
     """
 
 
-ColumnAction: TypeAlias = Create | Reshape | AddColumns | NoteTypes | FillColumns
+LogAction: TypeAlias = AppendChanges | Describe
+"""An action on a changelog."""
+
+
+ColumnAction: TypeAlias = Create | Reshape | AddColumns | NoteTypes | FillColumns | Describe
 """An action on the columns of a current table."""
 RemovalAction: TypeAlias = Truncate | DropStrays | Sweep
 Action: TypeAlias = (

@@ -6,14 +6,18 @@ which files may be removed. Independent of Spark and MySQL.
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
+from headgate.delta._clustering import clusterable, kept_clustering, leaves_to
 from headgate.delta._column_copies import ColumnCopies
 from headgate.delta._commit import CommitOutcome, CommitPlan, commit
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
+    Description,
     NewColumn,
     addition,
+    clustered,
     creation,
+    describing,
     needs_mapping,
     renaming,
     unsupported_properties,
@@ -23,10 +27,19 @@ from headgate.delta._definition import (
 from headgate.delta._file_history import FileHistory, data_files_in
 from headgate.delta._files import Listed, discard_files, files_of, open_parquet
 from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
-from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
+from headgate.delta._log import (
+    INDEXED_COLUMNS,
+    LOG,
+    DataFile,
+    Snapshot,
+    TableLog,
+    checkpointed_version,
+    indexed_leaves,
+    snapshot_at,
+)
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise
-from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_plain, write_files
+from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_ordered, is_plain, write_files
 from headgate.delta._restore import restoration
 from headgate.delta._successor import new_successor, retire_successor, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
@@ -40,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODECS",
+    "INDEXED_COLUMNS",
     "LOG",
     "MAPPING_FEATURE",
     "RETENTION_PROPERTIES",
@@ -49,6 +63,7 @@ __all__ = [
     "CommitOutcome",
     "CommitPlan",
     "DataFile",
+    "Description",
     "DifferentColumnsError",
     "FileHistory",
     "Fold",
@@ -72,16 +87,23 @@ __all__ = [
     "changed_files",
     "checkpointed_version",
     "choose_files",
+    "clusterable",
+    "clustered",
     "commit",
     "copy_file",
     "creation",
     "data_files_in",
+    "describing",
     "discard_files",
     "files_of",
+    "indexed_leaves",
     "is_mapped",
     "is_mapped_otherwise",
+    "is_ordered",
     "is_plain",
+    "kept_clustering",
     "keys_of",
+    "leaves_to",
     "live_rows",
     "needs_mapping",
     "new_successor",

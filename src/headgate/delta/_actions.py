@@ -124,5 +124,9 @@ _ACTIONS: Final[Mapping[str, tuple[Iterable[str], Mapping[str, _Check]]]] = {
         },
     ),
     "txn": (("appId", "version"), {"appId": _is_text, "version": _is_number}),
+    "domainMetadata": (
+        ("domain", "configuration"),
+        {"domain": _is_text, "configuration": _is_text, "removed": lambda value: isinstance(value, bool)},
+    ),
 }  # fmt: skip
 """By action: its required fields, and the check of each field."""

@@ -44,7 +44,10 @@ _FILE: Final = {"path": _TEXT, "partitionValues": _MAP, "size": _LONG, "dataChan
 _SCHEMA: Final = pa.schema(
     {
         "txn": pa.struct({"appId": _TEXT, "version": _LONG}),
-        "add": pa.struct({**_FILE, "modificationTime": _LONG, "stats": _TEXT, "deletionVector": _VECTOR}),
+        "domainMetadata": pa.struct({"domain": _TEXT, "configuration": _TEXT, "removed": pa.bool_()}),
+        "add": pa.struct(
+            {**_FILE, "modificationTime": _LONG, "stats": _TEXT, "deletionVector": _VECTOR, "clusteringProvider": _TEXT}
+        ),
         "remove": pa.struct({**_FILE, "deletionTimestamp": _LONG, "deletionVector": _VECTOR}),
         "metaData": pa.struct(
             {
@@ -104,6 +107,8 @@ def _actions(table: Snapshot) -> Iterator[dict[str, Any]]:
     yield {"metaData": table.metadata}
     for application, version in table.transactions.items():
         yield {"txn": {"appId": application, "version": version}}
+    for domain, configuration in table.domains.items():
+        yield {"domainMetadata": {"domain": domain, "configuration": configuration, "removed": False}}
     for file in table.files.values():
         yield {"add": {**file.action, "dataChange": False}}
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headgate.delta._log import DataFile
 from headgate.delta._parquet import as_rows, write_files
+from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.delta.vectors import deleted_rows
 
 __all__ = ["copy_file", "live_rows", "read_rows"]
@@ -27,6 +28,8 @@ def copy_file(
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
     always: Collection[str],
     schema_after: pa.Schema | None = None,
+    *,
+    leaves: int = INDEXED_LEAVES,
 ) -> list[str]:
     """Write the live rows, in order, to new files; return the ``add`` actions of these, as JSON.
 
@@ -34,10 +37,11 @@ def copy_file(
     :param change: returns the rows to write for a batch of rows.
     :param always: columns that have statistics at any position.
     :param schema_after: the columns that ``change`` returns; None: the same.
+    :param leaves: so many leaf columns, from the first, have statistics, too.
     :raises OSError: a file cannot be read or written.
     """
     rows = (change(as_rows(batch, schema)) for batch in live_rows(folder, source, schema.names, _BATCH_ROWS))
-    return list(write_files(rows, folder, schema_after or schema, codec, always, source.names))
+    return list(write_files(rows, folder, schema_after or schema, codec, always, source.names, leaves))
 
 
 def read_rows(folder: str, source: DataFile, numbers: Any, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -10,10 +10,11 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.delta._log import Snapshot
+from headgate.delta._clustering import CLUSTERING_FEATURES, clusterable, clustering, kept_clustering
+from headgate.delta._log import INDEXED_COLUMNS, Snapshot
 from headgate.delta._mapping import (
     MAPPING_FEATURE,
     MAPPING_MODE,
@@ -27,9 +28,12 @@ from headgate.errors import TargetError
 __all__ = [
     "FEATURES",
     "RETENTION_PROPERTIES",
+    "Description",
     "NewColumn",
     "addition",
+    "clustered",
     "creation",
+    "describing",
     "needs_mapping",
     "protocol_of",
     "renaming",
@@ -51,6 +55,7 @@ _PROPERTIES: Final = frozenset(
     {
         "delta.enableDeletionVectors",
         "delta.checkpointInterval",
+        INDEXED_COLUMNS,
         MAPPING_MODE,
         MAX_ID,
         *RETENTION_PROPERTIES,
@@ -60,7 +65,7 @@ _PROPERTIES: Final = frozenset(
 )
 _LEGACY: Final = frozenset({"appendOnly", "invariants"})
 """Features that protocol version 2 requires of writers without naming them."""
-FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE}
+FEATURES: Final = _LEGACY | CLUSTERING_FEATURES | {"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE}
 """Features that headgate supports when it writes a table itself."""
 _TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 """Column types that need a table feature, and the feature."""
@@ -83,6 +88,20 @@ class NewColumn:
     after: str | None = None
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a table's log says of it besides names and types.
+
+    :param comment: of the table, "" for none; None: it keeps its own.
+    :param comments: by column, "" for none. Other columns keep theirs.
+    :param required: columns that are never null. Other columns stay as they are.
+    """
+
+    comment: str | None = None
+    comments: Mapping[str, str] = field(default_factory=dict)
+    required: Collection[str] = ()
+
+
 def unsupported_requirements(table: Snapshot, *, partitioned: bool = False) -> list[str]:
     """Return what a table requires that headgate does not support: Delta properties, protocol features, partitions.
 
@@ -95,7 +114,8 @@ def unsupported_requirements(table: Snapshot, *, partitioned: bool = False) -> l
         versions = (table.protocol.get(f"min{side}Version") for side in ("Reader", "Writer"))
         return [*properties, f"protocol ({', '.join(map(str, versions))})"]
     partitions = ["partitions"] if table.metadata.get("partitionColumns") and not partitioned else []
-    return [*properties, *sorted(features - FEATURES), *partitions]
+    known = FEATURES - CLUSTERING_FEATURES if partitioned else FEATURES
+    return [*properties, *sorted(features - known), *partitions]
 
 
 def unsupported_properties(properties: Mapping[str, str]) -> list[str]:
@@ -111,13 +131,21 @@ def needs_mapping(name: str) -> bool:
     return _FORBIDDEN_CHARACTERS.search(name) is not None
 
 
-def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, Any]]:
+def creation(
+    schema_json: str,
+    properties: Mapping[str, str],
+    description: Description = Description(),
+    cluster_by: Sequence[str] = (),
+) -> list[dict[str, Any]]:
     """Return the actions of a table's first version.
 
     :param schema_json: its columns, as JSON in the form of Spark's types.
     :param properties: headgate supports them (:func:`unsupported_properties`).
+    :param cluster_by: those of these columns that can be (:func:`clusterable`) are its clustering columns.
     """
     schema = json.loads(schema_json)
+    _describe(schema, description)
+    schema_json = json.dumps(schema)
     features = _features(schema)
     fields = _named_fields(schema)
     if is_mapped(properties) or _need_mapping(fields):
@@ -128,13 +156,57 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
         features |= {"deletionVectors"}
     metadata = {
         "id": str(uuid.uuid4()),
+        **({"description": description.comment} if description.comment else {}),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema_json,
         "partitionColumns": [],
         "configuration": dict(properties),
         "createdTime": time.time_ns() // 1_000_000,
     }
-    return [protocol_of(features), {"metaData": metadata}]
+    table = Snapshot(metadata=metadata)
+    clustered_by = clustering(table, clusterable(table, cluster_by))
+    features |= CLUSTERING_FEATURES if clustered_by else frozenset()
+    return [protocol_of(features), {"metaData": metadata}, *clustered_by]
+
+
+def describing(table: Snapshot, description: Description) -> list[dict[str, Any]]:
+    """Return the action that gives a table a description; empty if it has it."""
+    before, schema = (json.loads(table.metadata["schemaString"]) for _ in range(2))
+    _describe(schema, description)
+    known = table.metadata.get("description") or ""
+    comment = known if description.comment is None else description.comment
+    if (schema, comment) == (before, known):
+        return []
+    rest = {name: value for name, value in table.metadata.items() if name != "description"}
+    new = {"description": comment} if comment else {}
+    return [{"metaData": {**rest, **new, "schemaString": json.dumps(schema)}}]
+
+
+def _describe(schema: Mapping[str, Any], description: Description) -> None:
+    """Give the columns of a table's JSON their comments, and mark those that are never null.
+
+    Names are compared without letter case, by which columns of a table do not differ.
+    """
+    comments = {name.lower(): comment for name, comment in description.comments.items()}
+    required = {name.lower() for name in description.required}
+    for one in schema["fields"]:
+        name = one["name"].lower()
+        if name in required:
+            one["nullable"] = False
+        if name in comments:
+            others = {key: value for key, value in one["metadata"].items() if key != "comment"}
+            one["metadata"] = {**others, **({"comment": comments[name]} if comments[name] else {})}
+
+
+def clustered(table: Snapshot, cluster_by: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the actions by which a table is clustered by those of these columns that can be; empty if it is.
+
+    :param table: with its files.
+    """
+    columns = clusterable(table, cluster_by) if cluster_by else ()
+    actions, features = clustering(table, columns), table.features or frozenset()
+    has_features = not actions or features >= CLUSTERING_FEATURES
+    return actions if has_features else [protocol_of(features | CLUSTERING_FEATURES), *actions]
 
 
 def addition(
@@ -173,14 +245,20 @@ def renaming(table: Snapshot, dropped: Collection[str], renamed: Mapping[str, st
         for field in schema["fields"]
         if field["name"] not in dropped
     ]
-    return [{"metaData": {**table.metadata, "schemaString": json.dumps(schema)}}]
+    text = json.dumps(schema)
+    return [{"metaData": {**table.metadata, "schemaString": text}}, *kept_clustering(table, text)]
 
 
-def with_properties(table: Snapshot, properties: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the actions that set properties which change nothing in the table's format; empty if it has them."""
-    if properties.items() <= table.properties.items():
-        return []
-    return [{"metaData": {**table.metadata, "configuration": {**table.properties, **properties}}}]
+def with_properties(
+    table: Snapshot, properties: Mapping[str, str], removed: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the actions that set properties which change nothing in the table's format; empty if it has them.
+
+    :param removed: properties that it then lacks.
+    """
+    kept = {name: value for name, value in table.properties.items() if name not in removed}
+    after = {**kept, **properties}
+    return [] if after == table.properties else [{"metaData": {**table.metadata, "configuration": after}}]
 
 
 def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> None:
@@ -214,12 +292,12 @@ def _named_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def protocol_of(features: Collection[str]) -> dict[str, Any]:
     """Return the action by which a table requires these features."""
-    read = sorted({*features} - _LEGACY)
-    if not read:
+    read, more = sorted({*features} - _LEGACY - CLUSTERING_FEATURES), sorted({*features} & CLUSTERING_FEATURES)
+    if not read and not more:
         return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-    written = [*read, *sorted(_LEGACY)]
-    if read == [MAPPING_FEATURE]:  # readers of version 2 support it
-        return {"protocol": {"minReaderVersion": 2, "minWriterVersion": 7, "writerFeatures": written}}
+    written = [*read, *more, *sorted(_LEGACY)]
+    if read in ([], [MAPPING_FEATURE]):  # readers of version 2 support it
+        return {"protocol": {"minReaderVersion": 1 + len(read), "minWriterVersion": 7, "writerFeatures": written}}
     named = {"readerFeatures": read, "writerFeatures": written}
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
 
@@ -234,9 +312,9 @@ def _fields(kind: Any) -> Iterator[dict[str, Any]]:
     """Yield all fields of a type, at all depths. The parts of an array or a map count as fields, too."""
     if not isinstance(kind, dict):
         return
-    for field in kind.get("fields", ()):
-        yield field
-        yield from _fields(field["type"])
+    for one in kind.get("fields", ()):
+        yield one
+        yield from _fields(one["type"])
     for part in ("elementType", "keyType", "valueType"):
         if part in kind:
             yield {"name": part, "type": kind[part]}

@@ -1,7 +1,8 @@
 """Folding of small files into one: prepared in parallel with the writer, committed by it.
 
 Each batch adds a file to a table, and deletes rows in others. A fold keeps the number of files small: it copies the
-rows of the files of one size class into one new file, in key order. So a row is copied once per class. If many rows of
+rows of the files of one size class into one new file, in the order of the table's clustering columns, then in key
+order. So a row is copied once per class. If many rows of
 a file are deleted, its live rows are copied into a new file, too.
 
 **Prepared on one version, committed on a later one.** Rows of the sources that were deleted in between are deleted in
@@ -29,6 +30,7 @@ from headgate.delta._definition import unsupported_requirements
 from headgate.delta._files import discard_files
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, write_files
+from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.delta.vectors import VectorFile, deleted_rows, positions_of, vectors_of
 from headgate.names import with_positional_names
 
@@ -48,6 +50,8 @@ _MOST_OF_ONE: Final = (1 << 31) - 1
 _DELETED_SHARE: Final = 0.1
 """A reader takes about as long to skip a deleted row as to read a live one. At this share 9 rows are copied for each
 deletion, at 1 µs each."""
+_CLUSTERED_ROWS: Final = 1 << 16
+"""Rows of a batch of a clustered file. The writer makes row groups of 64 MB of them; a reader skips whole groups."""
 _NONE: Final = 0xFFFFFFFF
 """The position of a row that was already deleted."""
 
@@ -61,16 +65,27 @@ class FoldLayout:
     :param key: the columns to sort by, which have statistics at any position; if there are none, the rows are in the
         order in which the files were written.
     :param divides: a column; files with a value of it in each row are not folded together with others.
+    :param cluster_by: the table's clustering columns, to sort by before the key. Readers skip the parts of the file
+        that a condition on the first of them excludes.
+    :param leaves: so many leaf columns, from the first, have statistics, too.
     """
 
     schema: pa.Schema
     codec: str
     key: tuple[str, ...]
     divides: str | None = None
+    cluster_by: tuple[str, ...] = ()
+    leaves: int = INDEXED_LEAVES
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns to sort by."""
+        return tuple(dict.fromkeys((*self.cluster_by, *self.key)))
 
 
 def choose_files(table: Snapshot, least: int | None = None, divides: str | None = None) -> list[DataFile]:
-    """Return the files to fold next; empty if none.
+    """Return the files to fold next; empty if none. Files that another program has clustered are folded only because of
+    deleted rows: together with others they would have a wider range of values.
 
     :param least: number of files of a class that is enough; by default 8.
     :param divides: as in :class:`FoldLayout`.
@@ -81,6 +96,8 @@ def choose_files(table: Snapshot, least: int | None = None, divides: str | None 
             continue
         if file.size >= _CLASSES[0] and file.deleted > _DELETED_SHARE * file.statistics.rows:
             return [file]
+        if file.is_clustered:
+            continue
         live = file.size * (1 - file.deleted / max(1, file.statistics.rows))
         size_class = next(number for number, limit in enumerate(_CLASSES) if live < limit)
         classes.setdefault((divides is not None and file.is_whole(divides), size_class), []).append(file)
@@ -114,6 +131,8 @@ class Fold:
     """uint32[rows] by source path: each row's position in the new file."""
     added: Mapping[str, Any] | None
     """The ``add`` of the new file; None: the sources had no live row."""
+    leaves: int = INDEXED_LEAVES
+    """Number of leaf columns with statistics in the new file."""
 
     def actions(self, table: Snapshot, emptied: Collection[str]) -> list[dict[str, Any]] | None:
         """Return the actions that commit the fold on a version; None if it is invalid.
@@ -121,7 +140,7 @@ class Fold:
         :param emptied: files that were removed because all their rows were deleted.
         :raises OSError: the new file's deletion vector cannot be written.
         """
-        if unsupported_requirements(table):
+        if unsupported_requirements(table) or table.indexed_leaves > self.leaves:
             return None
         actions = []
         marked = [np.empty(0, np.uint32)]
@@ -174,7 +193,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
 
     :raises OSError: a file cannot be read or written.
     """
-    schema, key = layout.schema, layout.key
+    schema, key, sorted_by = layout.schema, layout.key, layout.order
     taken, tables, kept, counts = [], [], [], []
     decoded = 0
     for source in sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0)):
@@ -191,11 +210,12 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     if len(taken) < min(2, len(sources)):
         return None
     whole = pa.concat_tables(tables).combine_chunks()
-    keys = with_positional_names(whole.select(key))
-    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]) if key else np.arange(len(whole))
-    batches = whole.take(pa.array(order)).to_batches()
+    keys = with_positional_names(whole.select(sorted_by))
+    ascending = [(name, "ascending") for name in keys.column_names]
+    order = pc.sort_indices(keys, ascending) if ascending else np.arange(len(whole))
+    batches = whole.take(pa.array(order)).to_batches(_CLUSTERED_ROWS if layout.cluster_by else None)
     always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
-    written = write_files(batches, folder, schema, layout.codec, always, taken[0].names)
+    written = write_files(batches, folder, schema, layout.codec, always, taken[0].names, layout.leaves)
     added = [json.loads(text)["add"] for text in written]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])
@@ -208,4 +228,5 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
         positions[rows] = new_index[first : first + len(rows)]
         new_positions[source.path] = positions
         first += len(rows)
-    return Fold(folder, tuple(taken), new_positions, {**added[0], "dataChange": False} if added else None)
+    add = {**added[0], "dataChange": False} if added else None
+    return Fold(folder, tuple(taken), new_positions, add, layout.leaves)

@@ -26,11 +26,13 @@ import pyarrow as pa
 from headgate.delta._actions import checked_action, parse_action
 from headgate.delta._files import FileIdentity, files_of, is_inside, is_visible, open_parquet
 from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, without_mapping
-from headgate.delta._statistics import Statistics
+from headgate.delta._statistics import INDEXED_LEAVES, Statistics
 from headgate.errors import HeadgateError, TargetError
 from headgate.parsing import parse_json
 
 __all__ = [
+    "CLUSTERING",
+    "INDEXED_COLUMNS",
     "LAST_CHECKPOINT",
     "LOG",
     "DataFile",
@@ -42,6 +44,7 @@ __all__ = [
     "commit_identity",
     "commit_name",
     "find_checkpoints",
+    "indexed_leaves",
     "read_checkpoint",
     "read_commit",
     "snapshot_at",
@@ -57,7 +60,12 @@ _MAPS: Final = frozenset({"configuration", "options", "partitionValues", "tags"}
 _OF_CHECKPOINTS: Final = frozenset({"stats_parsed", "partitionValues_parsed"})
 """Fields that checkpoints repeat in another form."""
 _CHECKPOINT_ROWS: Final = 5000
-_KINDS: Final = ("metaData", "protocol", "txn")
+_KINDS: Final = ("metaData", "protocol", "txn", "domainMetadata")
+CLUSTERING: Final = "delta.clustering"
+"""The metadata domain with the clustering columns (Delta Transaction Log Protocol, "Clustered Table")."""
+INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
+"""A table's property: how many leaf columns, from the first, have statistics; -1: all."""
+_EVERY_LEAF: Final = (1 << 31) - 1
 
 
 def commit_name(version: int) -> str:
@@ -103,6 +111,11 @@ class DataFile:
     def deleted(self) -> int:
         """Number of deleted rows."""
         return 0 if self.vector is None else int(self.vector["cardinality"])
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether a program has clustered it with other files."""
+        return bool(self.action.get("clusteringProvider"))
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -164,6 +177,8 @@ class Snapshot:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
     """Application → newest version of its transaction marker."""
+    domains: Mapping[str, str] = field(default_factory=dict)
+    """Metadata domain → its configuration, as JSON (Delta Transaction Log Protocol, "Domain Metadata")."""
     files: Mapping[str, DataFile] = field(default_factory=dict)
     """By path; empty if the log is followed without files."""
     identity: FileIdentity | None = None
@@ -191,6 +206,20 @@ class Snapshot:
         :raises TargetError: the log lacks one.
         """
         return names_of(self._columns, self.properties)
+
+    @cached_property
+    def clustering(self) -> tuple[str, ...]:
+        """The columns by which the table is clustered, in their order. Names of columns that it lacks are left out."""
+        if CLUSTERING not in self.domains:
+            return ()
+        columns = (str(one["name"]) for one in parse_json(self._columns)["fields"])
+        known = {self.names.path((name,)): name for name in columns}
+        return tuple(known[path] for path in _paths_in(self.domains[CLUSTERING]) if path in known)
+
+    @property
+    def indexed_leaves(self) -> int:
+        """Number of leaf columns, from the first, that have statistics in new files."""
+        return indexed_leaves(self.properties)
 
     @property
     def reader_features(self) -> frozenset[str] | None:
@@ -226,7 +255,7 @@ class Snapshot:
                 changes["protocol"] = action["protocol"]
         if transactions:
             changes["transactions"] = {**self.transactions, **transactions}
-        made = replace(self, version=version, **changes)
+        made = replace(self, version=version, domains=_domains_after(self.domains, done), **changes)
         if files:
             names = made.names
             kept = dict(self.files)
@@ -244,6 +273,38 @@ class Snapshot:
         if self.version < 0:
             return True
         return self.identity is not None and commit_identity(folder, self.version) == self.identity
+
+
+def indexed_leaves(properties: Mapping[str, str]) -> int:
+    """Return how many leaf columns, from the first, have statistics in new files of a table with these properties."""
+    try:
+        count = int(properties.get(INDEXED_COLUMNS, INDEXED_LEAVES))
+    except ValueError:
+        return INDEXED_LEAVES
+    return count if count >= 0 else _EVERY_LEAF
+
+
+def _domains_after(domains: Mapping[str, str], actions: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the metadata domains after a commit."""
+    after = dict(domains)
+    for action in actions:
+        if "domainMetadata" in action:
+            changed = action["domainMetadata"]
+            after.pop(str(changed["domain"]), None)
+            if not changed.get("removed"):
+                after[str(changed["domain"])] = str(changed["configuration"])
+    return after
+
+
+def _paths_in(configuration: str) -> Iterator[tuple[str, ...]]:
+    """Yield the columns that a configuration of the clustering domain names, by their names in files."""
+    try:
+        value = parse_json(configuration)
+    except ValueError:
+        return
+    columns = value.get("clusteringColumns") if isinstance(value, dict) else None
+    for path in columns if isinstance(columns, list) else ():
+        yield tuple(map(str, path)) if isinstance(path, list) else (str(path),)
 
 
 class TableLog:
@@ -426,11 +487,13 @@ def _checked(folder: str, name: str, action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a checkpoint's value to the form of commits: maps as objects, without nulls."""
+    """Convert a checkpoint's value to the form of commits: maps as objects, without nulls. The configuration of a
+    metadata domain is a text.
+    """
     if not isinstance(value, dict):
         return value
     return {
-        name: dict(one) if name in _MAPS else _plain(one)
+        name: dict(one) if name in _MAPS and not isinstance(one, str) else _plain(one)
         for name, one in value.items()
         if one is not None and name not in _OF_CHECKPOINTS
     }

@@ -5,11 +5,12 @@ as Spark's own writers do; VACUUM removes it. This module returns what the commi
 statistics, by which Delta skips files (Delta Transaction Log Protocol, "Add File and Remove File" and "Per-file
 Statistics").
 
-**Statistics** are the least and greatest value and the nulls of the first 32 leaf columns, and of those that the caller
-names, at any position. Bounds may be wide, never narrow: texts are cut to 32 characters, and U+10FFFF is appended to a
-greatest one that was cut. Times are cut to milliseconds, which readers allow for. Types without an order that Spark and
-Arrow share (booleans, binaries, lists, VARIANTs) have no bounds, nor have columns with a date of the year 0 or a NaN,
-which Spark orders above all numbers. Columns with a NaN have no bounds in Parquet's own statistics either.
+**Statistics** are the least and greatest value and the nulls of the first leaf columns, 32 unless the table's property
+``delta.dataSkippingNumIndexedCols`` says otherwise, and of those that the caller names, at any position. Bounds may be
+wide, never narrow: texts are cut to 32 characters, and U+10FFFF is appended to a greatest one that was cut. Times are
+cut to milliseconds, which readers allow for. Types without an order that Spark and Arrow share (booleans, binaries,
+lists, VARIANTs) have no bounds, nor have columns with a date of the year 0 or a NaN, which Spark orders above all
+numbers. Columns with a NaN have no bounds in Parquet's own statistics either.
 
 **Numbers that hardly repeat** (keys, positions, amounts, times) are stored as differences (``DELTA_BINARY_PACKED``,
 Apache Parquet, "Encodings"), all else with a dictionary, which is the default of Parquet's writers. If a column has too
@@ -36,12 +37,10 @@ import pyarrow.parquet as pq
 
 from headgate.delta._files import discard_files, files_of
 from headgate.delta._mapping import UNMAPPED, ColumnNames
+from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.errors import DecodeError
 
-__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "is_plain", "write_files"]
-
-LEAVES = 32
-"""Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
+__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "is_ordered", "is_plain", "write_files"]
 
 CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "none": "none", "uncompressed": "none"}
 """Spark's name of a codec → Arrow's."""
@@ -122,10 +121,11 @@ class FileStatistics:
     """Statistics of the rows of one file, gathered part by part.
 
     :param always: columns that have statistics at any position.
+    :param leaves: so many leaf columns, from the first, have them, too.
     """
 
-    def __init__(self, schema: pa.Schema, always: Collection[str] = ()) -> None:
-        self._leaves = [path for i, path in enumerate(_leaves(schema)) if i < LEAVES or path[0] in always]
+    def __init__(self, schema: pa.Schema, always: Collection[str] = (), leaves: int = INDEXED_LEAVES) -> None:
+        self._leaves = [path for i, path in enumerate(_leaves(schema)) if i < leaves or path[0] in always]
         self._nulls = [0] * len(self._leaves)
         self._least: list[Any] = [None] * len(self._leaves)
         self._greatest: list[Any] = [None] * len(self._leaves)
@@ -141,7 +141,7 @@ class FileStatistics:
             if _has_nan(values):
                 self._unbounded.add(i)
                 continue
-            if not _ordered(values.type) or values.null_count == len(values):
+            if not is_ordered(values.type) or values.null_count == len(values):
                 continue
             bounds = pc.min_max(values)
             try:
@@ -175,6 +175,7 @@ def write_files(
     codec: str,
     always: Collection[str] = (),
     names: ColumnNames = UNMAPPED,
+    leaves: int = INDEXED_LEAVES,
 ) -> Iterator[str]:
     """Write the rows into new files of the folder; yield each file's ``add`` action, as JSON, when all are written.
 
@@ -183,6 +184,7 @@ def write_files(
     :param codec: one of :data:`CODECS`.
     :param always: columns that have statistics at any position.
     :param names: names of the table's columns in files.
+    :param leaves: so many leaf columns, from the first, have statistics, too.
     :raises OSError: a file cannot be written. All files are removed.
     :raises TargetError: the table has no such column.
     """
@@ -195,7 +197,7 @@ def write_files(
         group = next(source, None)
         while group is not None:
             files.append(f"part-{len(files):05d}-{uuid.uuid4()}-c000.{codec}.parquet")
-            statistics = FileStatistics(inside, bounded)
+            statistics = FileStatistics(inside, bounded, leaves)
             with files_of(folder).create(files[-1]) as sink:
                 group = _write_groups(sink, group, source, inside, codec, statistics)
                 done.append(_add_action(files[-1], sink.tell(), statistics))
@@ -347,7 +349,8 @@ def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator
             yield (*above, field.name)
 
 
-def _ordered(kind: pa.DataType) -> bool:
+def is_ordered(kind: pa.DataType) -> bool:
+    """Return whether columns of a type have bounds in statistics: Spark and Arrow order its values alike."""
     without = (pa.types.is_boolean, pa.types.is_binary, pa.types.is_list, pa.types.is_map, pa.types.is_struct)
     return not any(fits(kind) for fits in without)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.delta._clustering import with_domains_of
 from headgate.delta._log import Snapshot
 from headgate.delta._nested_files import exchange
 
@@ -18,4 +19,4 @@ def restoration(table: Snapshot, earlier: Snapshot) -> list[dict[str, Any]]:
     """
     columns = [] if earlier.metadata == table.metadata else [{"metaData": dict(earlier.metadata)}]
     adds = [{**file.action, "dataChange": True} for file in earlier.files.values()]
-    return [*columns, *exchange(table.files.values(), adds)]
+    return [*columns, *with_domains_of(table, earlier), *exchange(table.files.values(), adds)]

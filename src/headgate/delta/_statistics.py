@@ -19,7 +19,10 @@ import pyarrow as pa
 
 from headgate.parsing import parse_json
 
-__all__ = ["Statistics", "with_loose_bounds"]
+__all__ = ["INDEXED_LEAVES", "Statistics", "with_loose_bounds"]
+
+INDEXED_LEAVES: Final = 32
+"""Leaf columns with statistics, from the first: Delta's default of ``delta.dataSkippingNumIndexedCols``."""
 
 _TEXT_CHARACTERS: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headgate.delta._clustering import with_domains_of
 from headgate.delta._definition import protocol_of
 from headgate.delta._files import SUCCESSOR, files_of
 from headgate.delta._log import LOG, Snapshot
@@ -28,7 +29,7 @@ from headgate.delta._nested_files import add_below, exchange
 __all__ = ["is_building", "new_successor", "retire_successor", "successors", "take_over"]
 
 _NAME: Final = re.compile(rf"{SUCCESSOR}(\d+)_[0-9a-f]{{8}}")
-_OF_THE_TABLE: Final = ("id", "name", "description", "createdTime")
+_OF_THE_TABLE: Final = ("id", "name", "createdTime")
 """Parts of ``metaData`` that a table keeps."""
 
 
@@ -76,6 +77,7 @@ def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str,
     actions: list[dict[str, Any]] = [] if built <= features else [protocol_of(features | built)]
     if metadata != table.metadata:
         actions.append({"metaData": metadata})
+    actions += with_domains_of(table, successor)
     for application, version in successor.transactions.items():
         if table.transactions.get(application, -1) < version:
             actions.append({"txn": {"appId": application, "version": version}})

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.delta._clustering import CLUSTERING_FEATURES
 from headgate.delta._definition import protocol_of
 from headgate.delta._log import DataFile, Snapshot, read_commit
 from headgate.delta._mapping import is_mapped
@@ -131,7 +132,7 @@ def _definition(
 ) -> Iterator[dict[str, Any]]:
     """Yield the union's protocol and metadata, where they differ."""
     existing = frozenset() if union.version < 0 else union.features or frozenset()
-    needed = existing.union(*(part.table.features or () for part in parts))
+    needed = existing.union(*((part.table.features or frozenset()) - CLUSTERING_FEATURES for part in parts))
     if union.version < 0 or needed != existing:
         yield protocol_of(needed)
     metadata = {

@@ -42,8 +42,9 @@ from headgate.lake._table_kind import (
     may_have_open,
     with_columns,
 )
+from headgate.lake._table_layout import TableLayout
 from headgate.lake._takeover import begin_successor, retire, take_over
-from headgate.lake._target import Target, TargetColumn, columns_of, kept_columns
+from headgate.lake._target import Target, TargetColumn, columns_of, description_of, kept_columns
 from headgate.lake._unentered import UnenteredBatches
 from headgate.lake._workers import StoppedError, Workers, task
 from headgate.lake._write_methods import WriteMethod, refusal
@@ -85,6 +86,7 @@ __all__ = [
     "StoppedError",
     "Successor",
     "TableChannel",
+    "TableLayout",
     "TableState",
     "Target",
     "TargetColumn",
@@ -98,6 +100,7 @@ __all__ = [
     "begin_successor",
     "check_lake",
     "columns_of",
+    "description_of",
     "epochs_shown",
     "find_newest",
     "fit",

@@ -6,8 +6,8 @@ compile it first. The commits are ``headgate.delta``'s, too.
 **Exactly once**, as with Spark's writer: a commit carries a marker (application, version). If the table has that
 version or a later one, nothing is appended. ``commit`` removes files that no version names.
 
-**Only plain tables.** Tables whose properties or protocol require more of a writer than rows in Parquet files
-(constraints, clustering, generated columns, change data feed, …) are refused (``_write_methods``).
+**Only plain tables.** Tables whose properties or protocol require more of a writer than rows in Parquet files with
+statistics (constraints, generated columns, change data feed, …) are refused (``_write_methods``).
 
 **Other programs** may commit meanwhile. An append depends only on the table's columns and the marker: it checks both
 again, and commits after the other program.
@@ -52,12 +52,12 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
     base = inspect_base(delta, ddl, columns)
     if base.has(marker):
         return
-    folder, schema, codec, names = delta.path, base.schema, base.codec, base.names
+    folder, schema, codec, names, leaves = delta.path, base.schema, base.codec, base.names, base.leaves
     row_columns = frozenset(columns)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (fit(batch, schema, row_columns) for batch in expand(batches))
-        added = list(write_files(rows, folder, schema, codec, names=names))
+        added = list(write_files(rows, folder, schema, codec, names=names, leaves=leaves))
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.string())], ["action"])
 
     actions = [row[0] for row in data.mapInArrow(write, "action string").collect()]
@@ -114,13 +114,20 @@ class CommitBase:
         """Column names in data files."""
         return self.snapshot.names
 
+    @property
+    def leaves(self) -> int:
+        """Number of leaf columns, from the first, that have statistics in new files."""
+        return self.snapshot.indexed_leaves
+
     def has(self, marker: Marker | None) -> bool:
         """Return whether the table has what was committed under a marker."""
         return marker is not None and self.snapshot.transactions.get(marker.application, -1) >= marker.version
 
     def fits(self, other: CommitBase) -> bool:
-        """Return whether files that were written for another version fit this one."""
-        return self.schema == other.schema and self.names == other.names
+        """Return whether files that were written for another version fit this one: they have its columns, and all
+        statistics that it wants.
+        """
+        return (self.schema, self.names) == (other.schema, other.names) and self.leaves <= other.leaves
 
 
 def inspect_base(
@@ -159,7 +166,10 @@ def _schema(table_json: str, ddl: str, columns: tuple[str, ...]) -> pa.Schema | 
 
 
 def table_schema(table_json: str) -> pa.Schema | None:
-    """Return the schema of a table's files; None if Arrow lacks a type, or Spark would write it differently."""
+    """Return the schema of a table's files; None if Arrow lacks a type, or Spark would write it differently.
+
+    Its columns may be null, as in Spark's files: the log alone says which never are.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -168,7 +178,7 @@ def table_schema(table_json: str) -> pa.Schema | None:
         schema: pa.Schema = to_arrow_schema(StructType.fromJson(json.loads(table_json)), timezone="UTC")
     except PySparkException:
         return None
-    return schema if all(is_plain(field.type) for field in schema) else None
+    return pa.schema([(one.name, one.type) for one in schema]) if all(is_plain(one.type) for one in schema) else None
 
 
 def _commit(

@@ -9,6 +9,7 @@ that holds anything else is refused before the first byte is written.
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.delta import (
     RETENTION_PROPERTIES,
     CommitPlan,
+    Description,
     NewColumn,
     Snapshot,
     TableLog,
     addition,
     commit,
     creation,
+    describing,
     is_mapped,
     renaming,
     snapshot_at,
@@ -33,6 +36,7 @@ from headgate.errors import TargetError
 from headgate.lake._marker import Marker, check_order
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._session_access import share_access
+from headgate.lake._table_layout import TableLayout
 from headgate.lake._write_methods import check_writable
 from headgate.names import quote_name
 from headgate.stores import folder_of
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["DeltaPath", "followed_log", "schema_of", "session_properties", "spark_schema"]
+
+log = logging.getLogger("headgate")
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
@@ -192,17 +198,58 @@ class DeltaPath:
         check_writable(self.path, snapshot, self.spark.conf.get, deletes=deletes)
         return snapshot
 
-    def create(self, schema: StructType, properties: Mapping[str, str]) -> None:
+    def create(
+        self,
+        schema: StructType,
+        properties: Mapping[str, str],
+        layout: TableLayout = TableLayout(),  # noqa: B008 - a frozen value
+        description: Description = Description(),  # noqa: B008
+    ) -> None:
         """Create an empty table in one commit, with the properties that the session gives new tables, too.
 
         headgate alone removes the table's old files (:data:`RETENTION_PROPERTIES`).
 
         :raises TargetError: headgate does not support a property of the session.
         """
-        values = {**session_properties(self.spark), **RETENTION_PROPERTIES, **properties}
+        text = schema.json()
+        others = {**session_properties(self.spark), **RETENTION_PROPERTIES, **properties}
+        values = layout.properties_of(text, others)
         about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
-        planned = CommitPlan(Snapshot(), creation(schema.json(), values), "CREATE TABLE", about, blind=True)
+        actions = creation(text, values, description, layout.cluster_by)
+        planned = CommitPlan(Snapshot(), actions, "CREATE TABLE", about, blind=True)
         self.commit(lambda: planned, tries=1)
+
+    def has_other_layout(self, layout: TableLayout) -> bool:
+        """Return whether the table, as it is known, differs from a layout that it could follow; not without a table."""
+        table = self.known(files=bool(layout.cluster_by))
+        return table.version >= 0 and bool(layout.changes(table))
+
+    def arrange(self, layout: TableLayout) -> None:
+        """Give the table a layout; no commit if it has it, or does not exist.
+
+        :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        :raises TargetError: headgate cannot write the table.
+        """
+        if self.has_other_layout(layout):
+            files = bool(layout.cluster_by)
+            about = {"properties": json.dumps(dict(layout.properties)), "clusterBy": json.dumps(layout.cluster_by)}
+            self._change("SET TBLPROPERTIES", about, layout.changes, files=files)
+            for name in layout.left_out(self.known(files=files)):
+                log.warning(
+                    "%s is not clustered by %s: it lacks this column, or a file has no statistics of it",
+                    self.path,
+                    name,
+                )
+
+    def describe(self, description: Description) -> None:
+        """Give the table and its columns comments; no commit if it has them.
+
+        :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        :raises TargetError: headgate cannot write the table.
+        """
+        if describing(self.known(), description):
+            about = {"comment": json.dumps(description.comment)}
+            self._change("CHANGE COLUMNS", about, lambda table: describing(table, description))
 
     def add_columns(self, columns: Sequence[NewColumn], properties: Mapping[str, str] | None = None) -> None:
         """Add columns to the table.
@@ -237,15 +284,21 @@ class DeltaPath:
         self._change("SET TBLPROPERTIES", about, lambda table: with_properties(table, properties))
 
     def _change(
-        self, operation: str, about: Mapping[str, str], plan: Callable[[Snapshot], Sequence[Mapping[str, Any]]]
+        self,
+        operation: str,
+        about: Mapping[str, str],
+        plan: Callable[[Snapshot], Sequence[Mapping[str, Any]]],
+        *,
+        files: bool = False,
     ) -> None:
         """Commit a change of the table's definition.
 
         :param plan: returns the actions for a version: none if there is nothing to change.
+        :param files: it gets the version with its data files.
         """
 
         def planned() -> CommitPlan | None:
-            table = self.writable()
+            table = self.writable(files=files)
             actions = plan(table)
             return CommitPlan(table, actions, operation, about) if actions else None
 

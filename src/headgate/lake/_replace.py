@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file
+from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file, kept_clustering
 from headgate.lake._append import CommitBase, inspect_base, table_schema
 from headgate.lake._properties import key_of
 from headgate.lake._table_kind import IS_CURRENT, may_have_open
@@ -44,13 +44,13 @@ def plan_replacement(
     :param operation: its name in the table's history, and parameters.
     :param columns: the columns that ``change`` returns, as in the table's log and in Arrow; None: the same.
     """
-    folder, schema, codec, sources = delta.path, base.schema, base.codec, list(files)
+    folder, schema, codec, leaves, sources = delta.path, base.schema, base.codec, base.leaves, list(files)
     schema_after = None if columns is None else columns[1]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                added = copy_file(folder, sources[number], schema, codec, change, always, schema_after)
+                added = copy_file(folder, sources[number], schema, codec, change, always, schema_after, leaves=leaves)
                 yield pa.RecordBatch.from_pydict({"action": pa.array(added, pa.string())})
 
     added: list[dict[str, Any]] = []
@@ -58,7 +58,10 @@ def plan_replacement(
         tasks = delta.spark.range(0, len(sources), 1, len(sources)).mapInArrow(run, "action string")
         added = [json.loads(action) for action in tasks.toArrow()["action"].to_pylist()]
     removed = [file.removal(data_change=True) for file in sources]
-    definition = [] if columns is None else [{"metaData": {**base.snapshot.metadata, "schemaString": columns[0]}}]
+    definition: list[dict[str, Any]] = []
+    if columns is not None:
+        definition = [{"metaData": {**base.snapshot.metadata, "schemaString": columns[0]}}]
+        definition += kept_clustering(base.snapshot, columns[0])
     written = [action["add"]["path"] for action in added]
     return CommitPlan(base.snapshot, [*definition, *removed, *added], *operation, written=written)
 

@@ -7,15 +7,16 @@ a replay of a batch sees how far the one before it came.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headgate.carrier import Definition, SourceType
+from headgate.delta import Description
 from headgate.lake._properties import key_of, key_property
 from headgate.lake._table_kind import Form
 
-__all__ = ["Target", "TargetColumn", "columns_of", "kept_columns"]
+__all__ = ["Target", "TargetColumn", "columns_of", "description_of", "kept_columns"]
 
 _SINCE: Final = "headgate.since"
 _ROWS, _HOOK, _KEPT = "headgate.rows", "headgate.hook", "headgate.dropped_columns"
@@ -45,6 +46,14 @@ def columns_of(definition: Definition) -> dict[str, TargetColumn]:
         column.name: TargetColumn(column.spark, sources.get(column.name), column.source_name, column.rule)
         for column in definition.columns
     }
+
+
+def description_of(definition: Definition, *, required: Collection[str] = ()) -> Description:
+    """Return the description of a table that is written by this definition: its comments, as far as they are known.
+
+    :param required: columns that are never null in the table.
+    """
+    return Description(definition.comment, definition.comments, required)
 
 
 @dataclass(frozen=True)

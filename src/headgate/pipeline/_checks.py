@@ -20,6 +20,8 @@ from headgate.positions import parse_start
 from headgate.status import read_status
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.catalog import TableDef
     from headgate.mysql import Connection, ConnectionSettings, Prerequisite
     from headgate.policies import Policies
@@ -189,6 +191,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         _check_history(config, tables)
         check_row_filters(policies, tables)
         _check_hooks(config, tables)
+        _warn_of_clustering(config, tables)
         for pattern in check_rules(policies, tables, lambda one: hides_columns(connection.query, one.db, one.name)):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
@@ -267,6 +270,34 @@ def _check_hooks(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
                     f"the hook of {hook.table.full_name} returns column {field.name} of type {field.type}, which has no"
                     " form in messages: return JSON text"
                 )
+
+
+def _warn_of_clustering(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
+    """Warn of columns by which a table cannot be clustered as its section says: it has no such column, perhaps no
+    longer, or one of a type without an order.
+    """
+    from headgate.delta import is_ordered
+
+    for table in tables:
+        names = config.clustering(table.full_name)
+        types = _types_in_lake(table, config.policies()) if names else {}
+        for name in names:
+            if name not in types:
+                problem = "is not in the table: check the spelling (case counts)"
+            elif not is_ordered(types[name]):
+                problem = "has no order"
+            else:
+                continue
+            log.warning('cluster_by in [tables."%s"]: column %s %s', table.full_name, name, problem)
+
+
+def _types_in_lake(table: TableDef, policies: Policies) -> dict[str, pa.DataType]:
+    """Return the columns of a table as it is written."""
+    from headgate.columns import TableCodec, hooked_table
+
+    codec = TableCodec(table, policies)
+    hook = hooked_table(codec.table, codec.fields, policies)
+    return {field.name: field.type for field in (codec.fields if hook is None else hook.fields)}
 
 
 def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:

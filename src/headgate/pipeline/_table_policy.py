@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from headgate.config import PipelineConfig
 from headgate.decide import Policy
-from headgate.lake import Places
+from headgate.lake import Places, TableLayout
 
 __all__ = ["table_policy"]
 
@@ -21,4 +21,5 @@ def table_policy(config: PipelineConfig, table: str) -> Policy:
         schema_changes=config.schema_changes,
         place=Places(config.routes).of(table),
         inconsistent_images=table_config.inconsistent_images if table_config is not None else None,
+        layout=TableLayout(config.table_properties(table), config.clustering(table)),
     )

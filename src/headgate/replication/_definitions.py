@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.binlog import TableMap
 from headgate.catalog import NamedTable, TableDef, ambiguous, fit_table, load_table
@@ -165,6 +165,7 @@ class Definitions:
         if now is None:
             gone = "information_schema does not show the table: it is gone, or the account may not SELECT from it"
             raise ambiguous(name, _change_reason(changes) or gone)
+        now = now._replace(table=replace(now.table, comment=None))  # comments are not proven
         if changes:
             return _before(now, changes)
         known.proven[table_map.db, table_map.table] = position, now.table

@@ -113,6 +113,8 @@ class BatchWriter:
         self._checked: set[str] = set()
         self.targets: dict[str, Target] = {}
         """The current tables as they were when they were checked."""
+        self._other_layout: set[str] = set()
+        """Checked tables that the run's first batch gives the configured layout, whatever it brings for them."""
         self._has_written = False  # whether a batch of this run was written
         codec = spark.conf.get("spark.sql.parquet.compression.codec")
         self.upkeep = Upkeep(lake, retention_hours * 3600, codec)
@@ -142,11 +144,14 @@ class BatchWriter:
                 continue
             policy = self._policy(table)
             self._check_place(spark, table, policy.place)
-            target = self._current(spark, table).describe() if policy.form is not None else None
-            if target is not None:
+            current = self._current(spark, table) if policy.form is not None else None
+            target = current.describe() if current is not None else None
+            if current is not None and target is not None:
                 self.targets[table] = target
-            if policy.changelog:
-                self._changelog(spark, table).check()
+                self._other_layout |= {table} if current.has_other_layout else set()
+            changelog = self._changelog(spark, table) if policy.changelog else None
+            if changelog is not None and changelog.check() and changelog.has_other_layout:
+                self._other_layout.add(table)
             self._checked.add(table)
 
     def lacking(self) -> list[str]:
@@ -252,6 +257,7 @@ class BatchWriter:
         row = replace(self._row(batch, batch_id, states, actions), merged=merged)
         self.ledger.append(row)
         self._has_written = True
+        self._other_layout.clear()
         committed_us = time.time_ns() // 1000
         self._planner_messages.hand_back(batch, states)
         self.upkeep.note(row, self.ledger.version)
@@ -334,11 +340,12 @@ class BatchWriter:
         policy, successor = self._policy(table), state.successor if state is not None else None
         visible = DeltaPath(spark, self.lake.current(table, policy.place), self._marker(epoch))
         form = policy.form or Form.PLAIN
-        return CurrentTable(visible, self.pipeline, table, self._upserts, form, successor)
+        return CurrentTable(visible, self.pipeline, table, self._upserts, form, successor, policy.layout)
 
     def _changelog(self, spark: SparkSession, table: str, epoch: int | None = None) -> ChangelogTable:
-        path = self.lake.changelog(table, self._policy(table).place)
-        return ChangelogTable(DeltaPath(spark, path, self._marker(epoch)), self.pipeline, table)
+        policy = self._policy(table)
+        path, layout = self.lake.changelog(table, policy.place), replace(policy.layout, cluster_by=())
+        return ChangelogTable(DeltaPath(spark, path, self._marker(epoch)), self.pipeline, table, layout)
 
     def _marker(self, epoch: int | None) -> Marker | None:
         return None if epoch is None else batch_marker(self.pipeline, epoch)
@@ -353,8 +360,8 @@ class BatchWriter:
             for table, cause in unseen.items()
             if table in before and before[table].state not in (ENDED if cause.excluded else SUSPENDED)
         } - {*batch.tables()}
-        built = {table for table, state in before.items() if state.successor is not None} - {*batch.tables()}
-        for table in [*batch.tables(), *sorted(only_unseen | built)]:
+        others = {table for table, state in before.items() if state.successor is not None or self._arranges(state)}
+        for table in [*batch.tables(), *sorted(only_unseen | others - {*batch.tables()})]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on an unknown table
             self.check_targets(spark, [table])
@@ -362,6 +369,10 @@ class BatchWriter:
             table_before = self._table_before(spark, batch, table, before.get(table), reread_requested=reread_requested)
             decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, self._policy(table)))
         return decisions
+
+    def _arranges(self, state: TableState) -> bool:
+        """Return whether the batch gives a table another layout, although it may bring nothing for it."""
+        return state.table in self._other_layout and not state.is_suspended
 
     def _table_before(
         self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool
@@ -384,7 +395,9 @@ class BatchWriter:
         :returns: the decisions, with each result in its state; how rows were written to current tables.
         """
         kept = [one for one in decisions if not one.unrecorded]
-        busy, idle = [one for one in kept if one.writes], [one for one in kept if not one.writes]
+        written_tables = {one.table for one in kept if one.writes or self._arranges(one.state)}
+        busy = [one for one in kept if one.table in written_tables]
+        idle = [one for one in kept if one.table not in written_tables]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             written = [*pool.map(lambda one: self._write_table(spark, batch, one), busy)]

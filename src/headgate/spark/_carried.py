@@ -207,7 +207,7 @@ def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Pol
     if table is None:
         return image
     try:
-        codec = TableCodec(table, policies)
+        codec = TableCodec(replace(table, comment=None), policies)  # as other images of the log have it
     except (UnsupportedError, UnreadableTableError):
         return image
     hook = hooked_table(codec.table, codec.fields, policies)
@@ -231,12 +231,15 @@ def definition_of(
     """
     table_policies = policies.of(table.full_name)
     variant = table_policies.json == "variant"
-    rules = [(column.rule, column.source_name) for column in table.columns]
     mark = hook.mark if hook is not None else ""
-    cache_key = table.fingerprint, variant, table_policies.rows, table.has_chosen_key, mark, *rules, *schema.types
+    unequal = [(column.rule, column.source_name, column.comment) for column in table.columns]
+    about_table = table.fingerprint, table.has_chosen_key, table.comment, *unequal
+    cache_key = about_table, variant, table_policies.rows, mark, *schema.types
     known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
+
+    comments = {column.name: column.comment for column in table.columns} if table.comment is not None else {}
 
     def carried(field: pa.Field, column: Column) -> CarriedColumn:
         return CarriedColumn(
@@ -247,6 +250,7 @@ def definition_of(
             column.rule,
             column.collation or "",
             column.source_name,
+            comments.get(column.name, ""),  # a hook may have been called with an equal table from the log
         )
 
     if hook is None:
@@ -268,6 +272,7 @@ def definition_of(
         table.has_chosen_key,
         mark,
         tuple((one.name, one.mysql, one.collation or "") for one in table.columns) if hook is not None else (),
+        table.comment,
     )
     return definition
 

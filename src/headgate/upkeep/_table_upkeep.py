@@ -46,8 +46,10 @@ def fold_layout(table: Snapshot, codec: str) -> FoldLayout | None:
     if table.version < 0 or unsupported_requirements(table) or codec not in CODECS:
         return None
     schema = table_schema(table.schema_json)
-    key = key_of(table.properties)
-    return None if schema is None else FoldLayout(schema, codec, key, Form.of(table.properties).divides)
+    if schema is None:
+        return None
+    key, divides = key_of(table.properties), Form.of(table.properties).divides
+    return FoldLayout(schema, codec, key, divides, cluster_by=table.clustering, leaves=table.indexed_leaves)
 
 
 def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[DataFile]:
