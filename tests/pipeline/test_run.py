@@ -29,6 +29,7 @@ from headgate.errors import (
     HeadgateError,
     MissingExtraError,
     ServerSettingError,
+    SparkFailedError,
     StorageError,
     TargetError,
     Transient,
@@ -36,8 +37,9 @@ from headgate.errors import (
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
 from headgate.pipeline import _run as _pipeline
+from headgate.pipeline._lake_lock import lake_lock
 from headgate.pipeline._retry_budget import RetryBudget
-from headgate.pipeline._run import _lake_lock, _Run, rest_seconds
+from headgate.pipeline._run import _Run, rest_seconds
 from headgate.sinks import BatchReport
 
 LOST = ConnectionLostError("the connection ended")
@@ -135,14 +137,18 @@ Traceback (most recent call last):
             "connect",
         ),
         ("rpc: Cannot find endpoint: spark://CoarseGrainedScheduler@127.0.0.1:1", EngineError, "Cannot find endpoint"),
-        ("\n  the disk is full\n at x.y", TargetError, "Spark failed: the disk is full"),
-        (FROM_A_WORKER, TargetError, "Spark failed: OSError: [Errno 28] No space left on device"),
-        (STREAM_FAILED.format("SystemExit: 143"), TargetError, "Spark failed: SystemExit: 143"),
-        (STREAM_FAILED.format("KeyboardInterrupt"), TargetError, "Spark failed: KeyboardInterrupt"),
-        (STREAM_FAILED.format("a.b.Odd: no"), TargetError, "Spark failed: a.b.Odd: no"),
-        (STREAM_FAILED.format("").split("  File")[0], TargetError, "terminated with exception: the proxy failed:"),
-        (textwrap.indent(STREAM_FAILED.format("ValueError: x"), "    "), TargetError, "Spark failed: ValueError: x"),
-        ("", TargetError, "Spark failed: without a message"),
+        ("\n  the disk is full\n at x.y", SparkFailedError, "Spark failed: the disk is full"),
+        (FROM_A_WORKER, SparkFailedError, "Spark failed: OSError: [Errno 28] No space left on device"),
+        (STREAM_FAILED.format("SystemExit: 143"), SparkFailedError, "Spark failed: SystemExit: 143"),
+        (STREAM_FAILED.format("KeyboardInterrupt"), SparkFailedError, "Spark failed: KeyboardInterrupt"),
+        (STREAM_FAILED.format("a.b.Odd: no"), SparkFailedError, "Spark failed: a.b.Odd: no"),
+        (STREAM_FAILED.format("").split("  File")[0], SparkFailedError, "terminated with exception: the proxy failed:"),
+        (
+            textwrap.indent(STREAM_FAILED.format("ValueError: x"), "    "),
+            SparkFailedError,
+            "Spark failed: ValueError: x",
+        ),
+        ("", SparkFailedError, "Spark failed: without a message"),
     ],
 )
 def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], message: str) -> None:
@@ -539,18 +545,18 @@ def test_without_a_file_nothing_is_reloaded() -> None:
 def test_a_second_run_on_a_local_lake_is_refused(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path / "lake"))
     with (
-        _lake_lock(lake),
+        lake_lock(lake),
         pytest.raises(TargetError, match=f"is being written by process {os.getpid()}; stop it"),
-        _lake_lock(lake),
+        lake_lock(lake),
     ):
         pass
-    with _lake_lock(lake):
+    with lake_lock(lake):
         pass
 
 
 def test_a_lake_elsewhere_has_no_lock() -> None:
     lake = Lake.at("s3a://bucket/lake")
-    with _lake_lock(lake), _lake_lock(lake):
+    with lake_lock(lake), lake_lock(lake):
         assert not lake.is_local
 
 

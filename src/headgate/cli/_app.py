@@ -5,7 +5,8 @@ function's parameters are in typer's notation, its docstring is the help, and it
 is imported when its command is called, so ``headgate --help`` loads neither numba nor pyspark. A command whose module
 is missing is not listed.
 
-Every error is one line on stderr, ``error: …``; ``--debug``, anywhere on the line, adds the traceback.
+Every error is one line on stderr, ``error: …``, which ends with its entry in the runbook. ``--debug``, anywhere on the
+line, adds the traceback.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import typer.core
 import typer.main
 
 from headgate.cli._interrupt import Interrupts
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.extras import missing_extra_error
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
@@ -53,6 +54,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("headgate.cli._consume", "Print the changes that a relay serves."),
     "verify": ("headgate.cli._verify", "Compare the rows of the lake with those of the source, while writers run."),
     "maintain": ("headgate.cli._maintain", "Remove files that the lake no longer needs, and fold small files, now."),
+    "doctor": ("headgate.cli._doctor", "Gather what a bug report needs into one archive, without secrets."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),
     "snapshot": ("headgate.cli._snapshot", "Print the rows of tables, all as of one GTID set."),
 }
@@ -180,7 +182,7 @@ def _print_error(error: Exception, *, debug: bool) -> int:
         message = str(error.format_message()).replace(": Value error, ", ": ").rstrip(".")  # type: ignore[attr-defined]
         text, code = f"{message} (see {path} --help)", MISUSED
     elif isinstance(error, HeadgateError):
-        text, code = str(error), MISUSED if isinstance(error, ConfigError) else FAILED
+        text, code = error_line(error), MISUSED if isinstance(error, ConfigError) else FAILED
     else:
         text, code = f"unexpected {type(error).__name__}: {error} (--debug prints the traceback)", FAILED
     if debug:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, Prerequisite
 
-__all__ = ["command"]
+__all__ = ["command", "conclusion", "server_report"]
 
 
 def command(
@@ -69,7 +69,7 @@ def command(
     with Connection.open(
         connection_settings(url, password_file=password_file, password_env=password_env)
     ) as connection:
-        rows = _report(connection, patterns)
+        rows = server_report(connection, patterns)
         if relay is not None:
             token, ca = (None if one is None else str(one) for one in (relay_token_file, relay_ca_file))
             rows.append(relay_prerequisite(connection, LogOfRelay(relay, relay_source, token, ca)))
@@ -82,7 +82,8 @@ def command(
     return 1 if any(row.status == "fail" for row in rows) else 0
 
 
-def _report(connection: Connection, patterns: TablePatterns) -> list[Prerequisite]:
+def server_report(connection: Connection, patterns: TablePatterns) -> list[Prerequisite]:
+    """Return all checks of a server and of the tables that match."""
     from headgate.catalog import load_stats, load_tables
     from headgate.mysql import cascades, kinds_of_watermark, prerequisites, watermarks
 
@@ -172,7 +173,7 @@ def _lines(rows: Sequence[Prerequisite]) -> Iterator[str]:
         yield f"{_WORDS[row.status]:4}  {row.name:{width}}  {row.actual}{wanted}"
         if row.remedy:
             yield f"      {'':{width}}  -> {row.remedy}"
-    yield _summary(rows)
+    yield conclusion(rows)
 
 
 def _print_table(rows: Sequence[Prerequisite]) -> None:
@@ -185,10 +186,11 @@ def _print_table(rows: Sequence[Prerequisite]) -> None:
         table.add_row(mark, Text(row.name), Text(row.expected), Text(row.actual), Text(row.remedy))
     screen = console()
     screen.print(table)
-    screen.print(_summary(rows), markup=False)
+    screen.print(conclusion(rows), markup=False)
 
 
-def _summary(rows: Sequence[Prerequisite]) -> str:
+def conclusion(rows: Sequence[Prerequisite]) -> str:
+    """Return the numbers of failed checks, warnings and passed ones, as text."""
     counts = {status: sum(row.status == status for row in rows) for status in _WORDS}
     warnings = f"{counts['warn']} warning" + ("" if counts["warn"] == 1 else "s")
     return f"{counts['fail']} failed, {warnings}, {counts['ok']} ok"

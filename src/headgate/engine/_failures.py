@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
-from headgate.errors import EngineError, HeadgateError, TargetError
+from headgate.errors import EngineError, HeadgateError, SparkFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,12 +70,12 @@ of S3A and AWS's client when a store does not answer, or not now (Hadoop, "Troub
 
 
 def spark_failure(text: str) -> HeadgateError:
-    """Convert Spark's own failure: ``EngineError`` if a retry may succeed, else ``TargetError``."""
+    """Convert Spark's own failure: ``EngineError`` if a retry may succeed, else ``SparkFailedError``."""
     passing = next((known for known in _PASSING if known in text), None)
     if passing is not None:
         return EngineError(f"Spark failed for now: {passing}")
     lines = [line.strip() for line in text.replace(_TRACEBACK, "\n").splitlines() if line.strip()]
-    return TargetError(f"Spark failed: {_raised(text) or next(iter(lines), 'without a message')}")
+    return SparkFailedError(f"Spark failed: {_raised(text) or next(iter(lines), 'without a message')}")
 
 
 _TRACEBACK = "Traceback (most recent call last):"

@@ -3,6 +3,7 @@
 ==================  ===================================================================================
 ``_run``            wiring, and how a run begins, retries and ends
 ``_checks``         checks of what a run needs, before it begins
+``_lake_lock``      the lock of a lake in a local folder
 ``_table_policy``   the configuration of one table, as the sinks need it
 ``_catalog_names``  names of the lake's tables in a Spark catalog
 ``divergence``      tables that differ from their source without images that say so

@@ -27,13 +27,13 @@ from headgate.catalog import TablePatterns
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
-from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
-from headgate.files import LockedError, try_lock
+from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, SparkFailedError, Transient, error_line
 from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
 from headgate.pipeline._image_folder import image_folder, remove_other_images
+from headgate.pipeline._lake_lock import lake_lock
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
@@ -168,7 +168,7 @@ class Pipeline:
         from headgate.spark import BatchPlan
 
         plan = partial(BatchPlan.read, self.lake.checkpoint)
-        with _lake_lock(self.lake), StatusWriter(inbox, self.config.name, on_status=on_status, plan=plan) as status:
+        with lake_lock(self.lake), StatusWriter(inbox, self.config.name, on_status=on_status, plan=plan) as status:
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:
@@ -245,7 +245,7 @@ class Pipeline:
                 wait = retries.pause(error, moved=batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error
-                log.warning("%s; retrying in %.0f s", error, wait)
+                log.warning("%s; retrying in %.0f s", error_line(error), wait)
                 status.tries_again(error)
                 self._stop.wait(wait)
         return applied and not once
@@ -408,7 +408,7 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - _cause finds the error in any form that Spark gives it
             if not stop.wait(_SIGNAL_SECONDS):
                 if jvm_ended(self.spark, error):
-                    return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
+                    return SparkFailedError("Spark failed: its JVM has ended: killed, or out of memory")
                 return self._cause(error)
             log.info("stopping: %s", self._cause(error))
         self._ending.set()
@@ -569,21 +569,3 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     options = source_options(config, lake, slots=os.cpu_count() or 1)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return TablesAsOf({name: options[name] for name in keep if name in options}, control)
-
-
-@contextlib.contextmanager
-def _lake_lock(lake: Lake) -> Iterator[None]:
-    """Lock a local lake for one run, with an advisory lock that ends with the process. Elsewhere the ledger decides."""
-    if not lake.is_local:
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(try_lock(Path(lake.lock), shared=True))
-        except LockedError as error:
-            raise TargetError(
-                f"{lake.path} is being written by {error}; stop it or choose another target.path"
-            ) from None
-        except OSError as error:
-            raise TargetError(f"{error.filename or lake.lock} cannot be written: {error.strerror}") from None
-        yield

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SourceConfig, check_change, load_config, parse_config, write_config
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.lake import Lake
 from headgate.status import SignalStatus, Status, TableStatus, read_status, waiting_signals
 
@@ -93,7 +93,7 @@ class Watched:
             signals = waiting_signals(self.inbox) if status is None else status.signals
             return PipelineView(self.name, now_us, status, signals=signals)
         except HeadgateError as error:
-            return PipelineView(self.name, now_us, None, str(error))
+            return PipelineView(self.name, now_us, None, error_line(error))
         except OSError as error:
             return PipelineView(self.name, now_us, None, f"{self.inbox.path} cannot be read: {error.strerror or error}")
 
