@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from headgate.config import PipelineConfig, parse_config
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/README.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("tests/**/README.md")]
+)
 
 
 def anchors(page: Path) -> set[str]:

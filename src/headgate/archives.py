@@ -23,6 +23,7 @@ from headgate.files import cache_folder, file_errors, make_once
 
 __all__ = [
     "DELTA_PACKAGE",
+    "DELTA_VERSION",
     "EXCLUDES",
     "PACKAGES",
     "Archives",
@@ -35,8 +36,8 @@ __all__ = [
     "spark_home",
 ]
 
-_DELTA_VERSION: Final = "4.4.0"
-DELTA_PACKAGE: Final = f"io.delta:delta-spark_4.2_2.13:{_DELTA_VERSION}"
+DELTA_VERSION: Final = "4.4.0"
+DELTA_PACKAGE: Final = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 PACKAGES: Final = "spark.jars.packages"
 EXCLUDES: Final = "spark.jars.excludes"
 _RESOLVING: Final = (EXCLUDES, "spark.jars.repositories", "spark.jars.ivySettings")
@@ -104,7 +105,7 @@ def package_jars(settings: Mapping[str, str]) -> list[str]:
 
 
 def _delta() -> Archives:
-    return Archives((DELTA_PACKAGE,), cache_folder("jars", f"delta-{_DELTA_VERSION}"), {})
+    return Archives((DELTA_PACKAGE,), cache_folder("jars", f"delta-{DELTA_VERSION}"), {})
 
 
 def _named(settings: Mapping[str, str]) -> Archives | None:

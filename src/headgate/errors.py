@@ -6,11 +6,13 @@ Retry loops look only at this marker::
     HeadgateError
     ├── ConfigError                 Definite   the user's file, option or argument is wrong
     │   └── MissingExtraError       Definite   an extra of headgate is not installed
-    ├── StorageError                Transient  files cannot be used now: the disk is full, a store does not answer
+    ├── StorageError                Transient  files cannot be used now: the disk is full, a device failed
+    │   └── StoreUnavailableError              an object store does not answer
     ├── ServerSettingError          Definite   a server setting that headgate cannot work with
     ├── AccessError                 Definite   wrong password, missing grant
     ├── TransportError              Transient  a connection failed or ended
     │   ├── ConnectError            Transient  could not be opened
+    │   │   └── KafkaUnavailableError          Kafka's brokers do not answer
     │   └── ConnectionLostError     Transient  ended while in use
     ├── ServerError                 (by code)  the server answered with an error
     │   ├── DefiniteServerError     Definite
@@ -41,6 +43,8 @@ Retry loops look only at this marker::
     │   └── ChunkRetryError         Transient  a chunk that must be read again
     ├── SinkError
     │   ├── TargetError             Definite   the target refused, or belongs to another program
+    │   │   ├── SecondDriverError              another run writes the same target
+    │   │   └── SparkFailedError               Spark failed, and a retry would, too
     │   ├── CommitConflictError     Transient  another program changed a table of the target at the same time
     │   └── CommitUnknownError      Transient  a commit got no answer: it was made, or not, or will be
     └── RelayError
@@ -50,7 +54,8 @@ Retry loops look only at this marker::
         └── RelayConsumerError      Definite   a relay consumer stopped itself, or used up its retries
 
 Every error is picklable, because Spark moves errors between processes. Its fields are plain values, kept in ``fields``
-and readable as attributes. ``str(error)`` is one line that a user can act on.
+and readable as attributes. ``str(error)`` is one line that a user can act on; :func:`error_line` adds the entry of its
+class in the runbook, where people read it. A ConfigError has none: its line names the key and the remedy.
 """
 
 from __future__ import annotations
@@ -79,6 +84,7 @@ __all__ = [
     "HistoryRewrittenError",
     "HookError",
     "IncompleteReadError",
+    "KafkaUnavailableError",
     "MissingExtraError",
     "NotificationError",
     "OffsetFormatError",
@@ -93,19 +99,24 @@ __all__ = [
     "SchemaChangedError",
     "ScnNotFoundError",
     "ScnOrderError",
+    "SecondDriverError",
     "ServerBehindError",
     "ServerError",
     "ServerSettingError",
     "SinkError",
     "SnapshotError",
     "SnapshotRefusedError",
+    "SparkFailedError",
     "StorageError",
+    "StoreUnavailableError",
     "TargetError",
     "Transient",
     "TransientServerError",
     "TransportError",
     "UnreadableTableError",
     "UnsupportedError",
+    "error_line",
+    "runbook_entry",
 ]
 
 
@@ -131,6 +142,8 @@ class HeadgateError(Exception):
     """
 
     known_fields: ClassVar[tuple[str, ...]] = ("gtid", "file", "pos", "table", "column", "statement")
+    runbook: ClassVar[str | None] = None
+    """Anchor of the entry in docs/runbook.md; None: the line itself has the remedy."""
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -151,6 +164,22 @@ class HeadgateError(Exception):
     def __str__(self) -> str:
         where = ", ".join(f"{name}={self.fields[name]}" for name in HeadgateError.known_fields if name in self.fields)
         return f"{self.message} [{where}]" if where else self.message
+
+
+def error_line(error: BaseException, text: str | None = None) -> str:
+    """Return an error as one line for people: its text, and the entry of the runbook if its class has one.
+
+    :param text: instead of the error's.
+    """
+    line = " ".join((str(error) if text is None else text).split()) or type(error).__name__
+    entry = runbook_entry(type(error))
+    return line if entry is None else f"{line} (see {entry})"
+
+
+def runbook_entry(kind: type[BaseException]) -> str | None:
+    """Return page and anchor of the runbook's entry for an error's class; None: it has none."""
+    anchor = kind.runbook if issubclass(kind, HeadgateError) else None
+    return None if anchor is None else f"docs/runbook.md#{anchor}"
 
 
 def _rebuild(kind: type[HeadgateError], message: str, fields: dict[str, Any]) -> HeadgateError:
@@ -193,27 +222,44 @@ class StorageError(HeadgateError, Transient):
     an object store does not answer.
     """
 
+    runbook = "disk-full"
+
+
+class StoreUnavailableError(StorageError):
+    """An object store does not answer, or not now."""
+
+    runbook = "object-store-away"
+
 
 class ServerSettingError(HeadgateError, Definite):
     """A server setting that headgate cannot work with. Fields: ``setting``, ``expected``, ``actual``."""
 
     known_fields = (*HeadgateError.known_fields, "setting", "expected", "actual")
+    runbook = "server-setting"
 
 
 class AccessError(HeadgateError, Definite):
     """Wrong password or missing privilege. Fields: ``code`` (MySQL error number)."""
 
     known_fields = (*HeadgateError.known_fields, "code")
+    runbook = "access-denied"
 
 
 class TransportError(HeadgateError, Transient):
     """A connection failed. Fields: ``host``, ``port``."""
 
     known_fields = (*HeadgateError.known_fields, "host", "port")
+    runbook = "server-away"
 
 
 class ConnectError(TransportError):
     """A connection could not be opened."""
+
+
+class KafkaUnavailableError(ConnectError):
+    """Kafka's brokers do not answer, or are not ready."""
+
+    runbook = "kafka-away"
 
 
 class ConnectionLostError(TransportError):
@@ -224,6 +270,7 @@ class ServerError(HeadgateError):
     """The server answered with an error. Fields: ``code``, ``sqlstate``."""
 
     known_fields = (*HeadgateError.known_fields, "code", "sqlstate")
+    runbook = "server-error"
 
 
 class DefiniteServerError(ServerError, Definite):
@@ -237,9 +284,13 @@ class TransientServerError(ServerError, Transient):
 class ProtocolError(HeadgateError, Definite):
     """Bytes that the client/server protocol does not allow."""
 
+    runbook = "server-error"
+
 
 class DecodeError(HeadgateError, Definite):
     """An event or value that cannot be decoded."""
+
+    runbook = "unreadable-binlog"
 
 
 class ChecksumError(DecodeError):
@@ -248,6 +299,8 @@ class ChecksumError(DecodeError):
 
 class UnreadableTableError(DecodeError):
     """One table cannot be read further. A pipeline stops that table, and follows the others."""
+
+    runbook = "stopped-table"
 
 
 class AmbiguousKeyError(UnreadableTableError):
@@ -282,9 +335,13 @@ class UnsupportedError(DecodeError):
 class HookError(HeadgateError, Definite):
     """A user's hook cannot be imported, raised an exception, or broke its contract; names the hook and the table."""
 
+    runbook = "hook-failed"
+
 
 class SchemaChangedError(HeadgateError, Definite):
     """A table's definition does not fit the planned one or the target's."""
+
+    runbook = "schema-change-refused"
 
 
 class SchemaAmbiguousError(HeadgateError, Definite):
@@ -294,10 +351,13 @@ class SchemaAmbiguousError(HeadgateError, Definite):
     """
 
     known_fields = (*HeadgateError.known_fields, "reason")
+    runbook = "schema-change-refused"
 
 
 class PositionError(HeadgateError):
     """A problem with a position in the log."""
+
+    runbook = "lost-binlog"
 
 
 class BinlogPurgedError(PositionError, Definite):
@@ -309,33 +369,45 @@ class BinlogPurgedError(PositionError, Definite):
 class HistoryRewrittenError(PositionError, Definite):
     """The server's GTIDs name other transactions than those already read, or it lost what it had executed."""
 
+    runbook = "failover"
+
 
 class ServerBehindError(PositionError, Transient):
     """The server has not executed transactions that were already read. Fields: ``missing`` (GTID set as text)."""
 
     known_fields = (*HeadgateError.known_fields, "missing")
+    runbook = "failover"
 
 
 class IncompleteReadError(PositionError, Transient):
     """A range of the log ended before all of it had arrived. Fields: ``missing`` (GTID set as text)."""
 
     known_fields = (*HeadgateError.known_fields, "missing")
+    runbook = "server-away"
 
 
 class OffsetFormatError(PositionError, Definite):
     """A stored offset that this version of headgate cannot read."""
 
+    runbook = "unusable-checkpoint"
+
 
 class EngineError(HeadgateError, Transient):
     """Spark failed for a reason outside the data: a worker did not start in time, a process was lost."""
+
+    runbook = "spark-failed"
 
 
 class NotificationError(HeadgateError, Transient):
     """A channel did not accept a notification, which is kept and sent again."""
 
+    runbook = "notifications-delayed"
+
 
 class SnapshotError(HeadgateError):
     """A table or chunk could not be read exactly."""
+
+    runbook = "unread-table"
 
 
 class SnapshotRefusedError(SnapshotError, Definite):
@@ -349,21 +421,41 @@ class ChunkRetryError(SnapshotError, Transient):
 class SinkError(HeadgateError):
     """A target could not be written."""
 
+    runbook = "refused-target"
+
 
 class TargetError(SinkError, Definite):
     """The target refused, or belongs to another program."""
 
 
+class SecondDriverError(TargetError):
+    """Another run writes the same target."""
+
+    runbook = "second-driver"
+
+
+class SparkFailedError(TargetError):
+    """Spark failed for a reason that a retry does not remove."""
+
+    runbook = "spark-failed"
+
+
 class CommitConflictError(SinkError, Transient):
     """Another program changed a table of the target at the same time; nothing was committed."""
+
+    runbook = "second-driver"
 
 
 class CommitUnknownError(SinkError, Transient):
     """It is not known whether a commit was made. A retry plans on what the log has by then."""
 
+    runbook = "object-store-away"
+
 
 class RelayError(HeadgateError):
     """A relay cannot number, keep or serve transactions."""
+
+    runbook = "relay-consumer"
 
 
 class ScnNotFoundError(RelayError, Definite):

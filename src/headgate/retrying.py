@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
-from headgate.errors import BinlogPurgedError, HeadgateError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, Transient, error_line
 
 __all__ = ["Failures", "RetryPolicy", "Retrying", "Stage"]
 
@@ -230,7 +230,7 @@ class Retrying(abc.ABC):
                     return
                 problem = self._describe(error)
                 if self._is_logged(error):
-                    log.warning("%s: %s", self._about, problem)
+                    log.warning("%s: %s", self._about, error_line(error, problem))
                 if not self._failures.note(error):
                     self._fail(problem, error)
                     return

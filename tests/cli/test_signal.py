@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from headgate.carrier import ControlFolder
 from headgate.cli import app
+from headgate.errors import TargetError, error_line
 from headgate.status import Status
 from tests.cli.test_status import status
 
@@ -91,7 +92,8 @@ def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.Mon
     code, out, err = run(str(pipeline), "pause-snapshot")
     inbox = pipeline.parent / "lake" / "_headgate" / "inbox"
     remedy = "check what this user may do there, or choose another folder"
-    assert (code, out, err) == (3, "", f"error: {inbox} cannot be written: Permission denied; {remedy}\n")
+    error = TargetError(f"{inbox} cannot be written: Permission denied; {remedy}")
+    assert (code, out, err) == (3, "", f"error: {error_line(error)}\n")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from headgate.carrier import ControlFolder, Resnapshot
 from headgate.cli import _status, app
 from headgate.control import parse_signal, submit
-from headgate.errors import TargetError
+from headgate.errors import TargetError, error_line
 from headgate.status import Status, pid_namespace
 
 SRC = str(Path(_status.__file__).parents[2])
@@ -104,6 +104,7 @@ def test_freshness_and_indexes(pipeline: Path) -> None:
         ({"state": "failed", "error": "no grant"}, 1, "error: no grant"),
         ({"updated_us": 1}, 1, "shop: not running"),
         ({"tables": {"shop.a": {"state": "stale", "reason": "ALTER"}}}, 1, "shop.a stale: ALTER"),
+        ({"tables": {"shop.a": {"state": "stopped"}}}, 1, "shop.a: see docs/runbook.md#stopped-table"),
         ({"tables": {"shop.a": {"state": "snapshotting"}}}, 0, "shop.a snapshotting: waits to be read"),
     ],
 )
@@ -177,7 +178,7 @@ def test_a_status_that_cannot_be_read(pipeline: Path) -> None:
     """It is an error; --watch shows it and goes on."""
     inbox = pipeline.parent / "lake" / "_headgate" / "inbox"
     (inbox / "status.json").mkdir(parents=True)
-    problem = f"{inbox} cannot be read: Is a directory"
+    problem = error_line(TargetError(f"{inbox} cannot be read: Is a directory"))
     assert run(str(pipeline)) == (3, "", f"error: {problem}\n")
     screen = Console(file=io.StringIO(), width=400, color_system=None)
     screen.print(_status._picture_now(ControlFolder(str(inbox)), "shop", "lake"))

@@ -16,7 +16,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headgate.config import parse_config
 from headgate.control import KafkaCluster
-from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
+from headgate.errors import (
+    ConfigError,
+    ConnectError,
+    HeadgateError,
+    KafkaUnavailableError,
+    SecondDriverError,
+    TargetError,
+)
 from headgate.kafka import KafkaTarget, TopicNames
 from headgate.kafka._cluster import HeartbeatSender, Topics
 from headgate.kafka._heartbeats import Heartbeats
@@ -327,9 +334,9 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     ("reason", "error", "text"),
     [
         (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"), TargetError, "Kafka: too large"),
-        (KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"), ConnectError, "Kafka: down"),
-        (KafkaError(KafkaError._UNKNOWN_PARTITION, "no metadata yet"), ConnectError, "Kafka: no metadata yet"),
-        (FENCED, TargetError, "Kafka: another run of a pipeline of this name has taken over"),
+        (KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"), KafkaUnavailableError, "Kafka: down"),
+        (KafkaError(KafkaError._UNKNOWN_PARTITION, "no metadata yet"), KafkaUnavailableError, "Kafka: no metadata yet"),
+        (FENCED, SecondDriverError, "Kafka: another run of a pipeline of this name has taken over"),
     ],
 )
 def test_a_message_that_fails_ends_the_batch(
@@ -467,7 +474,7 @@ def test_an_outage_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     assert stop.seconds == [1.5] * 5
     assert not producer.answers
     assert [record.getMessage() for record in caplog.records] == [
-        "heartbeats of shop: Kafka: away",
+        "heartbeats of shop: Kafka: away (see docs/runbook.md#kafka-away)",
         "heartbeats of shop: resumed after 0 s",
     ]
     assert (beats.failed, beats.problem) == (False, None)
@@ -480,7 +487,8 @@ def test_brokers_that_refuse_heartbeats_end_them(
     refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
     beats, stop, _ = beating(monkeypatch, pauses=5, answers=[away, refused])
     assert stop.seconds == [1.5]
-    assert caplog.messages[-1] == "heartbeats of shop: Kafka: not allowed; the run goes on without heartbeats"
+    line = "heartbeats of shop: Kafka: not allowed; the run goes on without heartbeats"
+    assert caplog.messages[-1] == f"{line} (see docs/runbook.md#refused-target)"
     assert len(caplog.messages) == 2
     assert isinstance(beats.error, TargetError)
 

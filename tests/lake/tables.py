@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import pyarrow as pa
 from deltalake import Schema
 
 from headgate.delta import files_of, write_files
+from headgate.lake import Lake, TableState
 
-__all__ = ["ledger_line", "make_table"]
+__all__ = ["make_ledger", "make_table"]
 
 _PROTOCOL = {
     "minReaderVersion": 3,
@@ -21,9 +23,29 @@ _PROTOCOL = {
 }
 
 
-def ledger_line(epoch: int, *tables: Mapping[str, object]) -> dict[str, object]:
-    """The values of a ledger row."""
-    return {"batch_id": epoch, "epoch": epoch, "gtid": "", "committed_at": datetime.now(UTC), "tables": list(tables)}
+_KINDS = {int: pa.int64(), str: pa.string()}
+_STATE = pa.struct(
+    [(one.name, _KINDS[str if one.type in ("str", "str | None") else int]) for one in fields(TableState)]
+)
+_LEDGER = pa.schema(
+    [
+        ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),
+        ("committed_at", pa.timestamp("us", "UTC")), ("tables", pa.list_(_STATE)), ("snapshots", pa.string()),
+        ("notifications", pa.string()),
+    ]
+)  # fmt: skip
+
+
+def make_ledger(lake: Lake, *files: Sequence[int], gtid: str = "", states: Sequence[TableState] = ()) -> None:
+    """A ledger with a row for each epoch in these files."""
+
+    def line(epoch: int) -> dict[str, object]:
+        return {
+            "batch_id": epoch, "epoch": epoch, "gtid": gtid, "committed_at": datetime.now(UTC),
+            "tables": [state.to_dict() for state in states],
+        }  # fmt: skip
+
+    make_table(lake.ledger, [pa.Table.from_pylist(list(map(line, epochs)), _LEDGER) for epochs in files], _LEDGER, {})
 
 
 def make_table(

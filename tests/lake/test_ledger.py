@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake import Ledger, LedgerRow
+from headgate.lake import Lake, Ledger, LedgerRow, find_newest, newest_rows
+from tests.lake.tables import make_ledger
 
 
 class Table:
@@ -95,3 +97,13 @@ def test_a_fold_notices_rows_of_another_program() -> None:
     assert ledger.version == 4
     with pytest.raises(TargetError, match="two pipelines run on one target"):
         ledger.fold(lambda: table.commit(others=1))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
+def test_the_newest_rows_of_overlapping_files(tmp_path: Path, limit: int) -> None:
+    lake = Lake.at(tmp_path)
+    make_ledger(lake, [1, 5], [2, 3, 9], [4, 8], [7])
+    assert [row.epoch for row in newest_rows(lake, limit)] == [9, 8, 7, 5, 4, 3, 2, 1][:limit]
+    newest = find_newest(lake)
+    assert newest is not None
+    assert newest.epoch == 9

@@ -23,6 +23,7 @@ from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 START_US = 1_700_000_000_000_000
+AWAY = " (see docs/runbook.md#server-away)"
 
 
 class Clocks:
@@ -350,11 +351,11 @@ def test_a_failure_that_is_tried_again(run: Run) -> None:
         assert run.beat(1).lag.seconds == 0.0
         writer.tries_again(ConnectionLostError("the connection\nended"))
         status = run.beat(20)
-        assert (status.state, status.error, status.lag.seconds) == ("running", "the connection ended", 20.0)
-        assert status.warnings[0].level == "error"
+        assert (status.state, status.error, status.lag.seconds) == ("running", f"the connection ended{AWAY}", 20.0)
+        assert (status.warnings[0].level, status.warnings[0].text) == ("error", "the connection ended")
         writer.starts()
         status = run.beat(10)
-        assert (status.error, status.lag.seconds) == ("the connection ended", 30.0), "it has not gone well yet"
+        assert (status.error, status.lag.seconds) == (f"the connection ended{AWAY}", 30.0), "it has not gone well yet"
         run.waits(1)
         status = run.beat(10)
         assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0), "nothing was under way"
@@ -362,7 +363,7 @@ def test_a_failure_that_is_tried_again(run: Run) -> None:
         writer.tries_again(ConnectionLostError("again"))
         writer.starts()
         status = run.beat(20)
-        assert (status.error, status.lag.seconds) == ("again", 20.0), "the batch is still to be done"
+        assert (status.error, status.lag.seconds) == (f"again{AWAY}", 20.0), "the batch is still to be done"
         writer.ends(report(1, 2))
         assert run.read().error is None
 
@@ -397,7 +398,7 @@ def test_the_error_that_ends_a_run(run: Run) -> None:
     with pytest.raises(BinlogPurgedError), run.writer:
         raise BinlogPurgedError("the server has\npurged log")
     status = run.read()
-    assert (status.state, status.error) == ("failed", "the server has purged log")
+    assert (status.state, status.error) == ("failed", "the server has purged log (see docs/runbook.md#lost-binlog)")
     with pytest.raises(KeyboardInterrupt), Run(Path(run.inbox.path).parent).writer:
         raise KeyboardInterrupt
     assert run.read().state == "stopped"
@@ -469,7 +470,7 @@ def test_a_failure_before_the_run_began(run: Run) -> None:
         writer.ends(report(1, 10))
     record_failure(run.inbox, "shop", error)
     status = run.read()
-    assert (status.state, status.error) == ("failed", "no grant")
+    assert (status.state, status.error) == ("failed", "no grant (see docs/runbook.md#refused-target)")
     assert len(status.recent) == 1
 
 

@@ -23,6 +23,7 @@ from headgate.errors import (
     ServerBehindError,
     ServerSettingError,
     UnsupportedError,
+    error_line,
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last, ReadState, TableRead
@@ -545,7 +546,8 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     )
     assert run.batch()
     assert server.connects == before + 3
-    assert [trouble and trouble["error"] for trouble in troubles] == ["gone"] * 3, "in the control folder, for people"
+    line = error_line(ConnectionLostError("gone"))
+    assert [trouble and trouble["error"] for trouble in troubles] == [line] * 3, "in the control folder, for people"
     assert len({trouble["since_us"] for trouble in troubles if trouble}) == 1
     assert "trouble" not in run.control.files
 

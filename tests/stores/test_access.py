@@ -13,7 +13,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from headgate.carrier import ControlFile, ControlFolder, Waiting
 from headgate.delta import TableLog, discard_files, files_of, open_parquet
-from headgate.errors import ConfigError, EngineError, HeadgateError, StorageError, TargetError
+from headgate.errors import ConfigError, EngineError, HeadgateError, StorageError, StoreUnavailableError, TargetError
 from headgate.lake import Lake, find_newest
 from headgate.stores import (
     VARIABLE,
@@ -103,12 +103,12 @@ ANSWER = "Error performing GET http://h/b/l in 3ms - Server returned non-2xx sta
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (exceptions.GenericError("GET http://h/b in 1ms - HTTP error: error sending request"), StorageError),
-        (exceptions.GenericError(f"{ANSWER}503 Service Unavailable: SlowDown"), StorageError),
-        (exceptions.GenericError(f"{ANSWER}502 Bad Gateway"), StorageError),
-        (exceptions.GenericError(f"{ANSWER}429 Too Many Requests"), StorageError),
-        (exceptions.GenericError(f"{ANSWER}400 Bad Request: <Code>ExpiredToken</Code>"), StorageError),
-        (OSError("an upload's part: error sending request"), StorageError),
+        (exceptions.GenericError("GET http://h/b in 1ms - HTTP error: error sending request"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}503 Service Unavailable: SlowDown"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}502 Bad Gateway"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}429 Too Many Requests"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}400 Bad Request: <Code>ExpiredToken</Code>"), StoreUnavailableError),
+        (OSError("an upload's part: error sending request"), StoreUnavailableError),
         (exceptions.GenericError(f"{ANSWER}404 Not Found: NoSuchBucket"), TargetError),
         (exceptions.GenericError(f"{ANSWER}403 Forbidden"), TargetError),
         (exceptions.PermissionDeniedError("denied"), TargetError),

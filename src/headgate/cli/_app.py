@@ -6,7 +6,8 @@ begins with the docstring's first example, and shows options in the groups of ``
 command is called, so ``headgate --help`` loads neither numba nor pyspark. A command whose module is missing is not
 listed.
 
-Every error is one line on stderr, ``error: …``; each mistake of a configuration is one. ``--debug``, anywhere on the
+Every error is one line on stderr, ``error: …``, which ends with its entry in the runbook; each mistake of a
+configuration is one. ``--debug``, anywhere on the
 line, adds the traceback.
 """
 
@@ -30,7 +31,7 @@ import typer.core
 import typer.main
 
 from headgate.cli._interrupt import Interrupts
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.extras import missing_extra_error
 from headgate.files import system_error
 from headgate.names import printable
@@ -58,6 +59,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("headgate.cli._consume", "Print the changes that a relay serves."),
     "verify": ("headgate.cli._verify", "Compare the rows of the lake with those of the source, while writers run."),
     "maintain": ("headgate.cli._maintain", "Remove files that the lake no longer needs, and fold small files, now."),
+    "doctor": ("headgate.cli._doctor", "Gather what a bug report needs into one archive, without secrets."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),
     "snapshot": ("headgate.cli._snapshot", "Print the rows of tables, all as of one GTID set."),
 }
@@ -223,7 +225,7 @@ def _print_error(error: Exception, *, debug: bool) -> int:
     elif isinstance(error, ConfigError) and len(error.lines) > 1:
         texts, code = error.lines, MISUSED
     elif isinstance(error, HeadgateError):
-        texts, code = (str(error),), MISUSED if isinstance(error, ConfigError) else FAILED
+        texts, code = (error_line(error),), MISUSED if isinstance(error, ConfigError) else FAILED
     else:
         texts, code = (f"unexpected {type(error).__name__}: {error} (--debug prints the traceback)",), FAILED
     if debug:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, Prerequisite
 
-__all__ = ["command"]
+__all__ = ["command", "conclusion", "server_report"]
 
 
 def command(
@@ -75,7 +75,7 @@ def command(
             url, password_file=password_file, password_env=password_env, password_command=password_command
         )
     ) as connection:
-        rows = _report(connection, patterns)
+        rows = server_report(connection, patterns)
         if relay is not None:
             token, ca = (None if one is None else str(one) for one in (relay_token_file, relay_ca_file))
             rows.append(relay_prerequisite(connection, LogOfRelay(relay, relay_source, token, ca)))
@@ -88,7 +88,8 @@ def command(
     return 1 if any(row.status == "fail" for row in rows) else 0
 
 
-def _report(connection: Connection, patterns: TablePatterns) -> list[Prerequisite]:
+def server_report(connection: Connection, patterns: TablePatterns) -> list[Prerequisite]:
+    """Return all checks of a server and of the tables that match."""
     from headgate.catalog import load_stats, load_tables
     from headgate.mysql import cascades, kinds_of_watermark, prerequisites, watermarks
 
@@ -180,7 +181,7 @@ def _lines(rows: Sequence[Prerequisite]) -> Iterator[str]:
         yield f"{_WORDS[row.status]:4}  {row.name:{width}}  {row.actual}{wanted}"
         if row.remedy:
             yield f"      {'':{width}}  -> {row.remedy}"
-    yield _summary(rows)
+    yield conclusion(rows)
 
 
 def _show(rows: Sequence[Prerequisite]) -> None:
@@ -200,7 +201,7 @@ def _print_table(rows: Sequence[Prerequisite], screen: Console) -> None:
         mark = Text(_WORDS[row.status], style=_STYLES[row.status])
         table.add_row(mark, Text(row.name), Text(row.expected), Text(row.actual), Text(row.remedy))
     screen.print(table)
-    screen.print(_summary(rows), markup=False)
+    screen.print(conclusion(rows), markup=False)
 
 
 def _print_colored(rows: Sequence[Prerequisite], screen: Console) -> None:
@@ -213,7 +214,8 @@ def _print_colored(rows: Sequence[Prerequisite], screen: Console) -> None:
         screen.print(Text.assemble((line[:4], style_of.get(word, "")), line[4:]), soft_wrap=True)
 
 
-def _summary(rows: Sequence[Prerequisite]) -> str:
+def conclusion(rows: Sequence[Prerequisite]) -> str:
+    """Return the numbers of failed checks, warnings and passed ones, as text."""
     counts = {status: sum(row.status == status for row in rows) for status in _WORDS}
     warnings = f"{counts['warn']} warning" + ("" if counts["warn"] == 1 else "s")
     return f"{counts['fail']} failed, {warnings}, {counts['ok']} ok"

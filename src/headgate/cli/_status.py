@@ -19,7 +19,7 @@ from headgate.cli._common import (
     write_lines,
     write_text,
 )
-from headgate.errors import HeadgateError, TargetError
+from headgate.errors import HeadgateError, TargetError, UnreadableTableError, error_line, runbook_entry
 from headgate.files import file_errors
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None
         try:
             seen = _read(inbox)
         except HeadgateError as error:
-            now: object = str(error)
-            lines = [_json_problem(name, error)] if as_json else [f"{name}: {error}"]
+            now: object = error_line(error)
+            lines = [_json_problem(name, error)] if as_json else [f"{name}: {error_line(error)}"]
         else:
             status, signals = seen
             now = status and (status.updated_us, status.condition()), [(one.id, one.state) for one in signals]
@@ -127,12 +127,12 @@ def _picture_now(inbox: ControlFolder, name: str, lake: str) -> Group:
     try:
         return _picture(_read(inbox), name, lake)
     except HeadgateError as error:
-        return Group(Text(f"{name}: {error}", style="red"))
+        return Group(Text(f"{name}: {error_line(error)}", style="red"))
 
 
 def _json_problem(name: str, error: HeadgateError) -> str:
     """Return one line, with the page's keys for a status that cannot be read."""
-    return json.dumps({"pipeline": name, "condition": "unknown", "problem": str(error)}, ensure_ascii=False)
+    return json.dumps({"pipeline": name, "condition": "unknown", "problem": error_line(error)}, ensure_ascii=False)
 
 
 def _json(seen: _Seen, name: str) -> str:
@@ -188,6 +188,7 @@ def _lines(seen: _Seen, name: str, lake: str) -> Iterator[str]:
         yield f"  {text}"
     for table, state in status.tables_now().items():
         yield f"  {table} {state.state}: {table_text(state, status.read_progress(table))}"
+    yield from _advice(status)
     yield from map(_signal, _shown(seen.signals))
     for warning in status.warnings:
         yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
@@ -217,6 +218,7 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
         tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.read_progress(known))))
     if tables.rows:
         parts.append(tables)
+    parts += (Text(advice, "yellow") for advice in _advice(status))
     for batch in status.recent[:_BATCHES]:
         parts.append(Text(_batch(batch), "dim"))
     parts += signals
@@ -224,6 +226,13 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
         style = "red" if warning.level == "error" else "yellow"
         parts.append(Text(f"{warning.level} {_ago(warning.at_us)}: {warning.text}", style))
     return Group(*parts)
+
+
+def _advice(status: Status) -> Iterator[str]:
+    """Yield what to do about tables that are stopped or stale, if there are any."""
+    troubled = [name for name, table in status.tables.items() if table.is_troubled]
+    if troubled:
+        yield f"what to do about {', '.join(troubled)}: see {runbook_entry(UnreadableTableError)}"
 
 
 def _shown(signals: Iterable[SignalStatus]) -> list[SignalStatus]:

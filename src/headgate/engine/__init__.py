@@ -7,9 +7,9 @@ started before anything else (:func:`prestart_session`).
 
 from headgate.engine._class_archive import store_class_archive
 from headgate.engine._failures import end_session, find_error, jvm_ended, spark_failure
-from headgate.engine._java import check_java
+from headgate.engine._java import check_java, java_home, java_release
 from headgate.engine._session import build_session, prestart_session
-from headgate.engine._settings import is_local
+from headgate.engine._settings import is_local, is_secret
 
 __all__ = [
     "build_session",
@@ -17,6 +17,9 @@ __all__ = [
     "end_session",
     "find_error",
     "is_local",
+    "is_secret",
+    "java_home",
+    "java_release",
     "jvm_ended",
     "prestart_session",
     "spark_failure",

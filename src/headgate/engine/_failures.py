@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
-from headgate.errors import EngineError, HeadgateError, TargetError
+from headgate.errors import EngineError, HeadgateError, SparkFailedError
 from headgate.files import system_error
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ of S3A and AWS's client when a store does not answer, or not now (Hadoop, "Troub
 
 def spark_failure(text: str, files: str = "a file of Spark") -> HeadgateError:
     """Convert Spark's own failure: ``EngineError`` or, for a full disk and the like, ``StorageError`` if a retry may
-    succeed, else ``TargetError``.
+    succeed, else ``SparkFailedError``, or ``TargetError`` for permissions.
 
     :param files: what cannot be written if the failure is about a file and does not name it.
     """
@@ -84,7 +84,7 @@ def spark_failure(text: str, files: str = "a file of Spark") -> HeadgateError:
     if system is not None:
         return system
     lines = [line.strip() for line in text.replace(_TRACEBACK, "\n").splitlines() if line.strip()]
-    return TargetError(f"Spark failed: {_raised(text) or next(iter(lines), 'without a message')}")
+    return SparkFailedError(f"Spark failed: {_raised(text) or next(iter(lines), 'without a message')}")
 
 
 _OF_PYTHON = re.compile(r"\[Errno ([0-9]{1,3})\] ([^:\n]+)(?:: '([^'\n]+)')?")

@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.errors import ConfigError
 
-__all__ = ["check_java", "java_home"]
+__all__ = ["check_java", "java_home", "java_release"]
 
 OLDEST: Final = 17
 """Oldest Java of Spark 4 (Spark documentation, "Overview", "Downloading")."""
@@ -29,6 +29,14 @@ def java_home() -> Path | None:
     return Path(java).resolve().parent.parent if java else None
 
 
+def java_release(home: Path) -> str:
+    """Return what a Java's folder says of its version: one line a property (JEP 223). Empty: it does not say so."""
+    try:
+        return (home / "release").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def check_java() -> None:
     """Check that there is a Java that Spark can use. A Java whose folder does not show its version is accepted.
 
@@ -39,10 +47,6 @@ def check_java() -> None:
         raise ConfigError(f"Spark needs Java, and there is no java on PATH: {_REMEDY}")
     if shutil.which("java", path=str(home / "bin")) is None:
         raise ConfigError(f"Spark needs Java, and there is no {home}/bin/java, as JAVA_HOME says: {_REMEDY}")
-    try:
-        release = (home / "release").read_text(encoding="utf-8")  # one line a property (JEP 223)
-    except (OSError, UnicodeDecodeError):
-        return
-    version = _VERSION.search(release)
+    version = _VERSION.search(java_release(home))
     if version is not None and int(version[1]) < OLDEST:
         raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {home} is Java {version[1]}: {_REMEDY}")

@@ -20,7 +20,16 @@ from typing import Final
 from headgate.archives import EXCLUDES, PACKAGES, delta_jars, package_jars
 from headgate.files import cache_folder, file_errors, write_text
 
-__all__ = ["CLASS_PATH", "JAVA_OPTIONS", "MEMORY", "PYTHON", "is_local", "session_settings", "without_secrets"]
+__all__ = [
+    "CLASS_PATH",
+    "JAVA_OPTIONS",
+    "MEMORY",
+    "PYTHON",
+    "is_local",
+    "is_secret",
+    "session_settings",
+    "without_secrets",
+]
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 PYTHON: Final = "spark.pyspark.python"
@@ -28,8 +37,9 @@ CLASS_PATH: Final = "spark.driver.extraClassPath"
 MEMORY: Final = "spark.driver.memory"
 _JARS: Final = "spark.jars"
 _HADOOP: Final = "spark.hadoop."
-_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
-"""Settings that Spark hides in its UI (``spark.redaction.regex``)."""
+_SECRET: Final = re.compile(r"(?i)secret|password|token|(access|account|private)[._]?key")
+"""Settings that Spark hides in its UI (``spark.redaction.regex``), and the keys of Azure (``fs.azure.account.key``) and
+Google (``fs.gs.auth.service.account.private.key``)."""
 _TASK_TRIES = 4  # as on a cluster (spark.task.maxFailures)
 
 _LOG4J = """\
@@ -60,11 +70,16 @@ def is_local(conf: Mapping[str, str]) -> bool:
     return conf["spark.master"].startswith("local")
 
 
+def is_secret(name: str) -> bool:
+    """Return whether the value of a setting or of an environment variable is a secret, by its name."""
+    return _SECRET.search(name) is not None
+
+
 def without_secrets(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings without Hadoop's secrets, and these under Hadoop's names. Spark would put them on its JVM's
     command line, which all users of the machine can see.
     """
-    secrets = {key for key in conf if key.startswith(_HADOOP) and _SECRET.search(key)}
+    secrets = {key for key in conf if key.startswith(_HADOOP) and is_secret(key)}
     hadoop_secrets = {key.removeprefix(_HADOOP): conf[key] for key in secrets}
     return {key: value for key, value in conf.items() if key not in secrets}, hadoop_secrets
 

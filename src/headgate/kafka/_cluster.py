@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control import KafkaCluster
-from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
+from headgate.errors import ConfigError, HeadgateError, KafkaUnavailableError, SecondDriverError, TargetError
 from headgate.extras import require_extra
 from headgate.kafka._producer import Producer
 from headgate.kafka.debezium.schema import HEARTBEAT_KEY, HEARTBEAT_VALUE
@@ -40,7 +40,7 @@ class Topics:
         """Create missing topics; -1 is the brokers' default number of partitions and replicas (KIP-464).
 
         :raises TargetError: the brokers refuse a topic.
-        :raises ConnectError: they do not answer, or cannot create one at the moment.
+        :raises KafkaUnavailableError: they do not answer, or cannot create one at the moment.
         """
         if not topics <= self._existing:
             self._create(topics, partitions, dict(settings or {}))
@@ -62,11 +62,11 @@ class Topics:
             try:
                 future.result(self._timeout)
             except TimeoutError:
-                raise ConnectError(f"Kafka: topic {name} was not created in time") from None
+                raise KafkaUnavailableError(f"Kafka: topic {name} was not created in time") from None
             except KafkaException as error:
                 reason = error.args[0]
                 if is_transient(reason):
-                    raise ConnectError(f"Kafka: topic {name} cannot be created now: {reason.str()}") from None
+                    raise KafkaUnavailableError(f"Kafka: topic {name} cannot be created now: {reason.str()}") from None
                 if reason.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise TargetError(f"topic {name} is missing and cannot be created: {reason.str()}") from None
             self._existing.add(name)
@@ -84,7 +84,7 @@ class HeartbeatSender:
     def send(self, key: Mapping[str, Any], value: Mapping[str, Any], stopped: Callable[[], bool]) -> None:
         """Send a heartbeat; return when the brokers have it, or when ``stopped`` returns true.
 
-        :raises ConnectError: the brokers cannot be reached, or did not accept it in time.
+        :raises KafkaUnavailableError: the brokers cannot be reached, or did not accept it in time.
         :raises TargetError: they refused it.
         """
         from confluent_kafka import KafkaException
@@ -138,7 +138,7 @@ def check_brokers(config: KafkaTargetConfig) -> None:
     """Check that the brokers answer, and the schema registry, if there is one.
 
     :raises ConfigError: the extra is missing, or Kafka's client refuses the settings.
-    :raises ConnectError: one of them does not answer.
+    :raises ConnectError: the registry does not answer; KafkaUnavailableError: the brokers do not.
     """
     require_extra("kafka")
     from confluent_kafka import KafkaException
@@ -151,7 +151,7 @@ def check_brokers(config: KafkaTargetConfig) -> None:
     try:
         client.list_topics(timeout=min(_CHECK_SECONDS, config.timeout_seconds))
     except KafkaException as error:
-        raise ConnectError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
+        raise KafkaUnavailableError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
     if config.format == "avro":
         SchemaRegistry.of(config).check()
 
@@ -161,11 +161,11 @@ def failure(error: KafkaError) -> HeadgateError:
     from confluent_kafka import KafkaError as Codes
 
     if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
-        return TargetError(
+        return SecondDriverError(
             "Kafka: another run of a pipeline of this name has taken over (its producer has the same transactional.id):"
             " stop one of them, or rename its pipeline"
         )
     text = f"Kafka: {error.str()}"
     if is_transient(error):
-        return ConnectError(text)
+        return KafkaUnavailableError(text)
     return TargetError(text)

@@ -48,7 +48,7 @@ import pyarrow.compute as pc
 
 from headgate.carrier import Batch, Part
 from headgate.control import KafkaCluster
-from headgate.errors import ConnectError
+from headgate.errors import KafkaUnavailableError
 from headgate.extras import require_extra
 from headgate.kafka._cluster import HeartbeatSender, Topics, failure
 from headgate.kafka._heartbeats import Heartbeats
@@ -144,7 +144,7 @@ class KafkaTarget:
         """Send the changes of a batch; return when the brokers have them.
 
         :param messages: table → its images.
-        :raises ConnectError: the brokers cannot be reached, or did not accept all messages in time.
+        :raises KafkaUnavailableError: the brokers cannot be reached, or did not accept all messages in time.
         :raises TargetError: they refused a message, or a table has no topic of its own.
         """
         from confluent_kafka import KafkaException
@@ -268,7 +268,7 @@ class KafkaTarget:
             if error is not None:
                 raise KafkaException(error)
             value = message.value() if message is not None else value
-        raise ConnectError(f"Kafka: the end of topic {self._sent_topic} was not reached in time")
+        raise KafkaUnavailableError(f"Kafka: the end of topic {self._sent_topic} was not reached in time")
 
     def _produce(self, sent: SentBatch, envelope: Envelope, batches: Iterator[pa.RecordBatch | SchemaChange]) -> None:
         producer = self._open()
@@ -363,7 +363,7 @@ class KafkaTarget:
             producer.check()
         producer.check()
         if len(producer):
-            raise ConnectError("Kafka did not accept all messages in time")
+            raise KafkaUnavailableError("Kafka did not accept all messages in time")
 
 
 def _log_base(batch: Batch) -> str:

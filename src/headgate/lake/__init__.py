@@ -18,6 +18,7 @@ from headgate.lake._ledger import (
     ledger_files,
     ledger_notifications,
     newest_row,
+    newest_rows,
     read_as_of,
     versions_of,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "may_have_open",
     "newest_batch",
     "newest_row",
+    "newest_rows",
     "plan_replacement",
     "read_as_of",
     "refusal",

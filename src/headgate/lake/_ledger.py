@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from headgate.control import Notification, OpenSnapshots
 from headgate.delta import DataFile, TableLog
-from headgate.errors import CommitConflictError, ConfigError, TargetError
+from headgate.errors import CommitConflictError, ConfigError, SecondDriverError, TargetError
 from headgate.lake._append import append_rows
 from headgate.lake._delta import DeltaPath, check_owner, followed_log, spark_schema
 from headgate.lake._ignored import IgnoredChanges
@@ -60,6 +60,7 @@ __all__ = [
     "ledger_notifications",
     "ledger_rows",
     "newest_row",
+    "newest_rows",
     "read_as_of",
     "versions_of",
 ]
@@ -417,7 +418,7 @@ class Ledger:
     def _expect(self, version: int) -> None:
         newest = self._delta.version()
         if newest != version:
-            raise TargetError(
+            raise SecondDriverError(
                 f"another program wrote the ledger at {self._delta.path} (version {newest}, expected {version}): two "
                 "pipelines run on one target; stop one of them"
             )
@@ -466,21 +467,31 @@ def newest_row(lake: Lake) -> LedgerRow:
 
 
 def find_newest(lake: Lake) -> LedgerRow | None:
-    """Return the ledger's newest row, if it has one. Spark would take seconds, to compile a query.
+    """Return the ledger's newest row, if it has one.
+
+    :raises TargetError: the ledger cannot be read.
+    """
+    return next(iter(newest_rows(lake, 1)), None)
+
+
+def newest_rows(lake: Lake, limit: int) -> list[LedgerRow]:
+    """Return the newest ``limit`` rows of the ledger, newest first. Spark would take seconds, to compile a query.
 
     :raises TargetError: the ledger cannot be read.
     """
     newest: list[dict[str, Any]] = []
     try:
         for file in ledger_files(lake):
+            epoch = _newest_epoch(file)
+            if epoch is not None and len(newest) == limit and newest[-1]["epoch"] > epoch:
+                break  # the other files are older
             with file.open(lake.ledger) as opened:
                 rows = opened.read([field.name for field in fields(LedgerRow)])
-            newest += rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()
-            if _newest_epoch(file) is not None:
-                break  # the other files are older
+            newest += rows.sort_by([("epoch", "descending")]).slice(0, limit).to_pylist()
+            newest = sorted(newest, key=itemgetter("epoch"), reverse=True)[:limit]
     except OSError as error:
         raise TargetError(f"{lake.ledger} cannot be read: {str(error).splitlines()[0]}") from None
-    return LedgerRow.of(max(newest, key=itemgetter("epoch"))) if newest else None
+    return [LedgerRow.of(row) for row in newest]
 
 
 def ledger_files(lake: Lake) -> list[DataFile]:

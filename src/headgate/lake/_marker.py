@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import TargetError
+from headgate.errors import SecondDriverError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +37,11 @@ def check_order(path: str, transactions: Mapping[str, int], marker: Marker) -> N
     taken its place. That one's ledger row would be refused, but its commits before that would bring deleted rows back.
 
     :param transactions: of the version on which a commit of the marker's batch is planned, by application.
-    :raises TargetError: a later batch has written it.
+    :raises SecondDriverError: a later batch has written it.
     """
     newest = transactions.get(marker.application, marker.version)
     if newest > marker.version:
-        raise TargetError(
+        raise SecondDriverError(
             f"another program wrote {path} in batch {newest}, after batch {marker.version}: two pipelines run on one"
             " target; stop one of them"
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.config import PipelineConfig
-from headgate.errors import HeadgateError, TargetError
+from headgate.errors import HeadgateError, SecondDriverError, TargetError
 from headgate.files import LockedError, system_error, try_lock
 from headgate.lake import Lake
 
@@ -20,7 +20,8 @@ __all__ = ["known_error", "lake_lock", "temporary_folder"]
 def lake_lock(lake: Lake) -> Iterator[None]:
     """Lock a local lake for one run, with an advisory lock that ends with the process. Elsewhere the ledger decides.
 
-    :raises TargetError: another run has it, or its file cannot be written; StorageError likewise.
+    :raises SecondDriverError: another run has it.
+    :raises TargetError: its file cannot be written; StorageError likewise.
     """
     if not lake.is_local:
         yield
@@ -29,7 +30,7 @@ def lake_lock(lake: Lake) -> Iterator[None]:
         try:
             stack.enter_context(try_lock(Path(lake.lock), shared=True))
         except LockedError as error:
-            raise TargetError(
+            raise SecondDriverError(
                 f"{lake.path} is being written by {error}; stop it or choose another target.path"
             ) from None
         except OSError as error:

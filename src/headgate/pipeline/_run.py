@@ -27,7 +27,7 @@ from headgate.catalog import TablePatterns
 from headgate.config import ConfigFile, PipelineConfig, ServerLogin, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
-from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
+from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, SparkFailedError, Transient, error_line
 from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
@@ -253,7 +253,7 @@ class Pipeline:
                 wait = retries.pause(error, moved=batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error
-                log.warning("%s; retrying in %.0f s", error, wait)
+                log.warning("%s; retrying in %.0f s", error_line(error), wait)
                 status.tries_again(error)
                 self._stop.wait(wait)
         return applied and not once
@@ -416,7 +416,7 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - _cause finds the error in any form that Spark gives it
             if not stop.wait(_SIGNAL_SECONDS):
                 if jvm_ended(self.spark, error):
-                    return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
+                    return SparkFailedError("Spark failed: its JVM has ended: killed, or out of memory")
                 return self._cause(error)
             log.info("stopping: %s", self._cause(error))
         self._ending.set()

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble
 from headgate.control import SignalState
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, error_line
 from headgate.pipeline._figures import (
     CurrentBatch,
     FigureHistory,
@@ -144,8 +144,8 @@ class StatusWriter(Progress):
     def _end(self, error: BaseException | None, *, writes: bool = True) -> None:
         with self._lock:
             if error is not None:
-                self._warn("error", _line(error))
-            state = {"state": "failed", "error": _line(error)} if error else {"state": "stopped", "error": None}
+                self._warn("error", str(error) or type(error).__name__)
+            state = {"state": "failed", "error": error_line(error)} if error else {"state": "stopped", "error": None}
             self._status = self._status.model_copy(update=state)
         if writes:
             self._write()
@@ -229,8 +229,8 @@ class StatusWriter(Progress):
         with self._lock:
             self._under_way = None
             self._enter("retrying")
-            self._error = _line(error)
-            self._warn("error", self._error)
+            self._error = error_line(error)
+            self._warn("error", str(error) or type(error).__name__)
         self._write()
 
     def warns(self, text: str) -> None:
@@ -291,7 +291,8 @@ class StatusWriter(Progress):
         )
 
     def _warn(self, level: str, text: str) -> None:
-        warning = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": text[:_LONGEST_TEXT]})
+        line = " ".join(text.split())[:_LONGEST_TEXT]
+        warning = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": line})
         self._status = self._status.model_copy(update={"warnings": (warning, *self._status.warnings)[:_WARNINGS]})
 
     # --- the current status
@@ -368,7 +369,7 @@ class StatusWriter(Progress):
             self._may_be_noted = False
         except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
             if not self._warned:
-                log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
+                log.warning("the status cannot be written to %s: %s", self._inbox.path, error_line(error))
             self._warned = self._may_be_noted = True
             self._note(status)
 
@@ -511,7 +512,3 @@ def _as_of(report: BatchReport, before: int | None) -> int | None:
             ),
         )
     return max(as_of_us, before or 0) or None
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

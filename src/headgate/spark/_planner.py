@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate.carrier import ControlFile, ControlFolder, Trouble, Waiting
 from headgate.catalog import TablePatterns
-from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError, error_line
 from headgate.offsets import ChunkSpec, Hint, ReadState, SnapshotState, SourceOffset
 from headgate.positions import NamedStart, Position, parse_position, parse_start
 from headgate.retrying import RetryPolicy
@@ -216,7 +216,7 @@ class Planner:
         if self._failing_since_us is None:
             self._failing_since_us = self._wall_us()
         if self._control is not None:
-            self._control.record_state(Trouble(str(error), self._failing_since_us))
+            self._control.record_state(Trouble(error_line(error), self._failing_since_us))
         self._server.drop()  # also if the server is behind: the next connection may reach another one
 
     def _wait(self) -> None:

@@ -28,7 +28,7 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import ConfigError, EngineError, StorageError, TargetError
+from headgate.errors import ConfigError, EngineError, StoreUnavailableError, TargetError
 from headgate.stores._settings import Bucket, Settings, arguments_of, parse_uri
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def store_errors(path: str) -> Iterator[None]:
     """Convert obstore's errors in the block; a file that is missing stays a FileNotFoundError, and one that exists is a
     FileExistsError. Errors of local files stay as they are, if ``path`` is local.
 
-    :raises StorageError: the store does not answer, or not now.
+    :raises StoreUnavailableError: the store does not answer, or not now.
     :raises TargetError: it refuses: no such bucket, access denied, wrong credentials.
     """
     if not is_remote(path):
@@ -130,7 +130,7 @@ def store_errors(path: str) -> Iterator[None]:
         text = " ".join(str(error).partition("\n\nDebug source")[0].split())
         refusals = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.NotSupportedError)
         is_refusal = not any(one in text for one in _EXPIRED) and (isinstance(error, refusals) or _is_refusal(text))
-        raise (TargetError if is_refusal else StorageError)(f"{path} cannot be reached: {text}") from None
+        raise (TargetError if is_refusal else StoreUnavailableError)(f"{path} cannot be reached: {text}") from None
 
 
 def _is_refusal(text: str) -> bool:
@@ -142,7 +142,7 @@ def check_bucket(path: str) -> None:
     """Check that the bucket of a URI can be reached; nothing else is checked.
 
     :raises TargetError: the bucket does not exist, or the credentials are refused.
-    :raises StorageError: it cannot be reached.
+    :raises StoreUnavailableError: it cannot be reached.
     """
     with store_errors(path):
         client, key = open_client(path)

@@ -32,6 +32,7 @@ from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import PipelineView, Watched, watch
 from headgate.ui._plots import HEIGHT, WIDTH, plots
 from headgate.web import Token, is_loopback, read_body
+from headgate.web.probes import Probes
 
 __all__ = ["create_app"]
 
@@ -55,13 +56,12 @@ def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: 
         Route("/content", pages.content),
         Route("/api/status", pages.status),
         Route("/metrics", pages.metrics),
-        Route("/healthz", pages.health),
-        Route("/readyz", pages.readiness),
         Route("/signals", pages.signals, methods=["POST"]),
         Route("/config", pages.config, methods=["PUT"]),
         Mount("/static", StaticFiles(packages=[("headgate.ui", "static")])),
     ]
-    return Guard(Starlette(routes=routes, exception_handlers={ClientDisconnect: _gone}), host, token)
+    app = Starlette(routes=routes, exception_handlers={ClientDisconnect: _gone})
+    return Guard(Probes(app, pages.are_following), host, token)
 
 
 def _gone(_request: Request, _error: Exception) -> Response:
@@ -88,14 +88,9 @@ class _Pages:
     def metrics(self, _request: Request) -> Response:
         return Response(exposition(self._views()), media_type=CONTENT_TYPE)
 
-    def health(self, _request: Request) -> Response:
-        """Return 200: the process answers."""
-        return PlainTextResponse("alive\n")
-
-    def readiness(self, _request: Request) -> Response:
-        """Return 200 if every pipeline follows its server, else 503. It needs no token, so it names nothing."""
-        ready = all(view.is_following for view in self._views())
-        return PlainTextResponse("ready\n") if ready else PlainTextResponse("not ready\n", 503)
+    def are_following(self) -> bool:
+        """Return whether every pipeline follows its server."""
+        return all(view.is_following for view in self._views())
 
     def _views(self) -> list[PipelineView]:
         return [pipeline.state() for pipeline in self._pipelines.values()]

@@ -18,11 +18,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.web import Token, is_foreign_page, is_loopback
+from headgate.web.probes import is_probe
 
-__all__ = ["PROBES", "Guard"]
-
-PROBES = ("/healthz", "/readyz")
-"""Paths for supervisors, which come by an address and have no token."""
+__all__ = ["Guard"]
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -57,8 +55,7 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        is_probe = scope["path"] in PROBES and scope["method"] in ("GET", "HEAD")
-        answer = None if is_probe else self._refusal(scope["method"], headers)
+        answer = None if is_probe(scope) else self._refusal(scope["method"], headers)
         await (answer or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:

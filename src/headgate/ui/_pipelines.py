@@ -18,7 +18,7 @@ from headgate.config import (
     parse_config,
     write_config,
 )
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.files import reason_of
 from headgate.lake import Lake
 from headgate.status import SignalStatus, Status, TableStatus, read_status, waiting_signals
@@ -105,7 +105,7 @@ class Watched:
             signals = waiting_signals(self.inbox) if status is None else status.signals
             return PipelineView(self.name, now_us, status, signals=signals)
         except HeadgateError as error:
-            return PipelineView(self.name, now_us, None, str(error))
+            return PipelineView(self.name, now_us, None, error_line(error))
         except OSError as error:
             return PipelineView(self.name, now_us, None, f"{self.inbox.path} cannot be read: {reason_of(error)}")
 

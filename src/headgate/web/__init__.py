@@ -6,6 +6,7 @@
 ``_answers``  which failed responses may be retried, and when; answers of another form
 ``_tokens``   tokens: read, sent and compared
 ``serving``   a web server in a thread; it needs uvicorn, so it is imported by name
+``probes``    ``/healthz`` and ``/readyz`` of supervisors; it needs starlette, so it is imported by name
 ============  =====================================================================
 """
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from headgate.carrier import ControlFolder
 from headgate.cli import app
 from headgate.config import parse_config
-from headgate.errors import ServerSettingError
+from headgate.errors import ServerSettingError, SparkFailedError, error_line
 from headgate.lake import Lake
 from headgate.pipeline import check_source
 from headgate.status import read_status
@@ -393,7 +393,8 @@ def test_a_jvm_that_ends(server: MySQLServer, runs: Runs, all_at_once: bool) -> 
     if all_at_once:
         assert (process.returncode, [line for line in last if line.startswith(("error", "Traceback"))]) == (0, [])
     else:
-        assert (process.returncode, last) == (3, ["error: Spark failed: its JVM has ended: killed, or out of memory"])
+        error = SparkFailedError("Spark failed: its JVM has ended: killed, or out of memory")
+        assert (process.returncode, last) == (3, [f"error: {error_line(error)}"])
 
 
 @pytest.mark.long

@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from headgate.lake import Lake, TableState, Workers, newest_row
 from headgate.pipeline import read_source
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside
-from tests.lake.tables import make_table
+from tests.lake.tables import make_ledger, make_table
 
 CONFIG = """\
 name = "verify"
@@ -37,15 +35,6 @@ path = "{lake}"
 [spark]
 master = "local[1]"
 """
-KINDS = {int: pa.int64(), str: pa.string()}
-STATE = pa.struct([(one.name, KINDS[str if one.type in ("str", "str | None") else int]) for one in fields(TableState)])
-LEDGER = pa.schema(
-    [
-        ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),
-        ("committed_at", pa.timestamp("us", "UTC")), ("tables", pa.list_(STATE)), ("snapshots", pa.string()),
-        ("notifications", pa.string()),
-    ]
-)  # fmt: skip
 STAMPS = pa.schema([("_gtid", pa.string()), ("_ts", pa.timestamp("us", "UTC"))])
 
 
@@ -75,11 +64,7 @@ class Lakes:
     def commit(self) -> str:
         """The ledger's row, as of what the server has executed."""
         gtid = self.server.gtid_executed
-        line = {
-            "batch_id": 0, "epoch": 7, "gtid": gtid, "committed_at": datetime.now(UTC),
-            "tables": [state.to_dict() for state in self.states],
-        }  # fmt: skip
-        make_table(self.lake.ledger, [pa.Table.from_pylist([line], LEDGER)], LEDGER, {})
+        make_ledger(self.lake, [7], gtid=gtid, states=self.states)
         return gtid
 
     def command(self) -> list[str]:

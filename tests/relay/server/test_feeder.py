@@ -103,8 +103,9 @@ def test_that_it_goes_on_is_told_once(
     monkeypatch.setattr(_feeder, "follow", again)
     with caplog.at_level("WARNING", "headgate"):
         feeder._run()
+    away = " (see docs/runbook.md#server-away)"
     first, second, back = (record.getMessage() for record in caplog.records)
-    assert (first, second) == ("person: nobody listens", "person: not yet")
+    assert (first, second) == (f"person: nobody listens{away}", f"person: not yet{away}")
     assert re.fullmatch(r"person: resumed after \d+ s", back)
 
 

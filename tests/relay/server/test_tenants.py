@@ -46,6 +46,20 @@ def test_every_request_needs_a_token(relay: Served) -> None:
     assert relay.get("sources", token=ALL).status == 200
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3:11115", "relay.example"])
+@pytest.mark.parametrize("tenants", [(), TENANTS])
+def test_probes_need_no_token_and_name_nothing(tenants: tuple[Tenant, ...], host: str) -> None:
+    with served(tenants=tenants) as relay:
+        headers = {"host": host}
+        feeder = relay.relay.partitions[1].feeder
+        assert relay.get("healthz", headers=headers)[::2] == (200, b"alive\n")
+        assert relay.get("readyz", headers=headers)[::2] == (200, b"ready\n")
+        feeder.problem = "or_test.person is odd"
+        assert relay.get("readyz", headers=headers)[::2] == (503, b"not ready\n")
+        assert relay.get("healthz", headers=headers)[::2] == (200, b"alive\n")
+        assert relay.get("readyz", method="POST", headers=headers).status == 405
+
+
 def forbidden(answer: Answer) -> None:
     assert (answer.status, answer.json["error"]) == (403, "Forbidden")
     assert "kennel" in answer.json["message"] or "some sources only" in answer.json["message"]

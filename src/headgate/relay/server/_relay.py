@@ -195,6 +195,11 @@ class Relay:
                 reader.stop()
         self._held.close()
 
+    @property
+    def is_following(self) -> bool:
+        """Whether all sources are read, without a problem."""
+        return not any(one.problems or one.failed for one in self.partitions.values())
+
     def status(self) -> tuple[str, str]:
         """Return Databus's word for the state, and the problems."""
         problems = [problem for one in self.partitions.values() for problem in one.problems]

@@ -1,6 +1,7 @@
 """The relay over HTTP: the commands of all modules, in one application.
 
-A module contributes a function ``commands(relay)`` that returns a list of ``_commands.Command``.
+A module contributes a function ``commands(relay)`` that returns a list of ``_commands.Command``. Probes of supervisors
+are answered before any of them, and are not counted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from headgate.relay.server._http._pages import Pages
 from headgate.relay.server._relay import Relay
 from headgate.relay.server.bootstrap import Supplier
 from headgate.web import is_loopback
+from headgate.web.probes import Probes
 
 __all__ = ["create_app"]
 
@@ -49,6 +51,7 @@ def create_app(relay: Relay, *, suppliers: Mapping[int, Supplier] | None = None)
     app = Starlette(
         routes=routes,
         middleware=[
+            Middleware(Probes, lambda: relay.is_following),
             Middleware(Pages, local=not config.tenants and is_loopback(config.host)),
             Middleware(Gate, config.tenants),
             Middleware(_FixedPathRouter, routes),
