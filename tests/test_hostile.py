@@ -1,4 +1,4 @@
-"""Names of tables that somebody chose to break what shows them: one test for each output."""
+"""Names of tables that are chosen to break what shows them: one test for each output."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ def source_rows(server: MySQLServer, table: str, columns: str = "*") -> Rows:
 
 
 def _read(table: DeltaTable, columns: Sequence[str], where: str) -> pa.Table:
-    wanted = columns or [f'"{field.name}"' for field in table.schema().fields if field.name not in HEADGATE_COLUMNS]
+    names = [field.name for field in table.schema().fields if field.name not in HEADGATE_COLUMNS]
+    wanted = columns or ['"{}"'.format(name.replace('"', '""')) for name in names]
     sql = f"SELECT {', '.join(wanted)} FROM t WHERE {where}"
     return pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
 

@@ -1,6 +1,6 @@
 """Authentication methods that a server may request and that reveal the password: in clear text over TLS, or not at all.
 
-The server chooses the method, and PyMySQL obeys. Whoever stands in for the server, or between, could so request the
+The server chooses the method, and PyMySQL obeys. An attacker that stands in for the server could so request the
 password itself. MySQL's own clients ask their user first (``LIBMYSQL_ENABLE_CLEARTEXT_PLUGIN``; MySQL Reference Manual,
 "Client-Side Cleartext Pluggable Authentication").
 """
