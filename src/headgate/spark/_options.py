@@ -162,15 +162,14 @@ class Options(SourceSettings):
         if "table" in values:
             values.setdefault("images", "keys")
         mistakes, policies = Mistakes(), DEFAULT
-        parsed: Options | None = None
         mistakes.add(_wrong_names(texts))
+        signal_table, mask_key = None, None
         with mistakes.collected():
             parsed = checked(cls, values, name_of='option "{}"'.format)
+            signal_table, mask_key = parsed.signal_table, parsed.mask_key
         with mistakes.collected():
-            known = None if parsed is None else parsed.signal_table, None if parsed is None else parsed.mask_key
-            policies = parse_policies(texts, *known)
+            policies = parse_policies(texts, signal_table, mask_key)
         mistakes.check()
-        assert parsed is not None
         return parsed.model_copy(update={"policies": policies})._check_policies()
 
     @field_validator("*", mode="before")
