@@ -267,7 +267,7 @@ _HELP: Final = """\
 
 Brings MySQL tables into Delta tables, exactly, and keeps them up to date. The first steps:
 
-  headgate check mysql://user@host:3306    what the server lacks, and what to do
+  headgate check mysql://user@host:3306    what the server lacks, with remedies
   headgate init mysql://user@host:3306     writes a commented pipeline.toml
   headgate run pipeline.toml               reads the tables, then follows them
   headgate status pipeline.toml            in another terminal: how far it is

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -28,6 +28,10 @@ from headgate.status import (
 )
 
 __all__ = ["LiveView"]
+
+
+_LOW: Final = 20
+"""Lines of a terminal below which each text has one line, so that all of them can be seen."""
 
 
 class LiveView:
@@ -69,7 +73,7 @@ class LiveView:
             status = self._status
             if status is None:
                 return Group(*([] if self._ended else [_line("connecting to MySQL …")]))
-            texts = [Text(text, "dim", overflow="fold") for text in self._captions(status)]
+            texts = [self._text(text) for text in self._captions(status)]
             if status.batch is not None:
                 texts.append(_line(f"up to {gtid_text(status.batch.gtid)}"))
             if status.error and not self._ended:
@@ -102,8 +106,13 @@ class LiveView:
         picture.add_column("progress", overflow="fold", min_width=min(self._width, self._console.width // 2))
         for name in names:
             state = tables[name].state
-            picture.add_row(Text(name), Text(state, style=TABLE_STYLES.get(state, "white")), Text(texts[name]))
+            what = Text(texts[name]) if tables[name].is_suspended else self._text(texts[name], "")
+            picture.add_row(Text(name), Text(state, style=TABLE_STYLES.get(state, "white")), what)
         return picture
+
+    def _text(self, text: str, style: str = "dim") -> Text:
+        """Return a text that continues in the next line; on a low terminal it has one line."""
+        return _line(text, style) if self._console.height < _LOW else Text(text, style, overflow="fold")
 
     def _captions(self, status: Status) -> list[str]:
         if self._ended or status.activity is None:
