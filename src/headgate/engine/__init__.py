@@ -10,6 +10,7 @@ from headgate.engine._failures import end_session, find_error, jvm_ended, spark_
 from headgate.engine._java import check_java
 from headgate.engine._session import build_session, prestart_session
 from headgate.engine._settings import is_local
+from headgate.engine._submitted import is_submitted
 
 __all__ = [
     "build_session",
@@ -17,6 +18,7 @@ __all__ = [
     "end_session",
     "find_error",
     "is_local",
+    "is_submitted",
     "jvm_ended",
     "prestart_session",
     "spark_failure",
