@@ -1,6 +1,6 @@
 """For tests, benchmarks and examples: MySQL servers, replica pairs, a Kafka broker, a schema registry, object stores
-(S3 and Azure), a Spark cluster, a network proxy with faults, a store that loses answers, what a loss of power leaves,
-and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
+(S3 and Azure), a Spark cluster, a network proxy with faults, a store that loses answers, what a loss of
+power leaves, and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
 """
 
 from headgate_testing._blob_store import BlobStore

@@ -1,6 +1,7 @@
 """A private Spark cluster: a master and workers as processes of this machine, from the installed ``pyspark``.
 
-Spark's documentation: "Spark Standalone Mode". Executors run this Python, with the same modules.
+Spark's documentation: "Spark Standalone Mode". Executors run this Python with the same modules. On a *bare* cluster
+they have only what Spark ships to them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ class SparkCluster(OwnedProcesses):
 
     :param workers: how many, with a core each.
     :param memory_mb: of each worker; an executor of Spark's default size takes 1024.
+    :param bare: executors find neither the modules of this Python nor kernels that it has compiled.
     """
 
-    def __init__(self, workers: int, memory_mb: int) -> None:
+    def __init__(self, workers: int, memory_mb: int, *, bare: bool) -> None:
         super().__init__(FOLDER_PREFIX)
-        self._port = free_port()
+        self._port, self._bare = free_port(), bare
         with self.stop_on_failure():
             address = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(free_port())]
             self._start("master", "org.apache.spark.deploy.master.Master", self._accepts_connections, *address)
@@ -38,13 +40,13 @@ class SparkCluster(OwnedProcesses):
                 self._start_worker(f"worker-{number}", memory_mb)
 
     @classmethod
-    def start(cls, workers: int = 2, memory_mb: int = 1536) -> SparkCluster:
+    def start(cls, workers: int = 2, memory_mb: int = 1536, *, bare: bool = False) -> SparkCluster:
         """Start a master, and workers that have registered with it.
 
         :raises ConfigError: ``pyspark`` is not installed.
         :raises ConnectError: a process did not start.
         """
-        return cls(workers, memory_mb)
+        return cls(workers, memory_mb, bare=bare)
 
     @property
     def master(self) -> str:
@@ -60,14 +62,14 @@ class SparkCluster(OwnedProcesses):
         self._start(name, worker, lambda: self._has_registered(name), *size, *where, self.master)
 
     def _start(self, name: str, java_class: str, answers: Callable[[], bool], *arguments: str) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
+        modules = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYSPARK_PYTHON": sys.executable}
+        bare = {"PYTHONPATH": "", "PYSPARK_PYTHON": "", "NUMBA_CACHE_DIR": ""}
         env = {
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": paths,
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
+            **(bare if self._bare else modules),
         }
         command = [str(spark_home() / "bin/spark-class"), java_class, *arguments]
         self.launch(name, command, answers, env)

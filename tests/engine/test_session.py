@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
-from headgate.engine import _session
+import headgate
+from headgate.engine import _session, prestart_session
 from headgate.engine._session import _prepare_settings
+from headgate.errors import ConfigError
 
 JAVA, INTERVAL = "spark.driver.extraJavaOptions", "spark.cleaner.periodicGC.interval"
 
@@ -24,7 +28,7 @@ def conf_of(settings: dict[str, str], *, quiet: bool = True) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment stays as it was."""
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):
         monkeypatch.setenv(name, "")
 
 
@@ -96,3 +100,58 @@ def test_archives_of_the_user_stand_beside_deltas(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("headgate.engine._settings.delta_jars", lambda: ["/delta.jar"])
     settings = conf_of({"spark.master": master, f"spark.{setting}": "/mine.jar"})
     assert settings[f"spark.{setting}"].replace(":", ",") == "/mine.jar,/delta.jar"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn"])
+def test_the_python_of_the_settings_runs(master: str) -> None:
+    """PySpark itself ignores the setting if ``spark-submit`` has not started it."""
+    settings_of(master=master, pyspark_python=sys.executable)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_a_python_that_only_executors_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the driver cannot run \./environment/bin/python, .*pyspark\.python"):
+        settings_of(master="yarn", pyspark_python="./environment/bin/python")
+
+
+def test_on_a_cluster_the_drivers_processes_have_its_packages() -> None:
+    """Spark starts them with the executors' Python, which has a standard library of its own."""
+    settings_of(master="yarn")
+    paths = os.environ["PYTHONPATH"].split(os.pathsep)
+    assert str(Path(headgate.__path__[0]).parent) in paths
+    assert str(Path(os.__file__).parent) not in paths
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The settings with which ``spark-submit`` has started this process; they may be changed."""
+    settings = {"spark.master": "yarn", "spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "7"}
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(_session, "submitted_settings", lambda: settings)
+    monkeypatch.setattr(_session, "check_delta", lambda _package: None)
+    return settings
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn"])
+def test_settings_of_spark_submit_stand_between_the_files_and_headgates(submitted: dict[str, str], master: str) -> None:
+    submitted["spark.master"] = master
+    settings = conf_of({"spark.sql.shuffle.partitions": "3"})
+    assert settings["spark.master"].startswith(master.rstrip("]"))
+    assert (settings["spark.driver.memory"], settings["spark.sql.shuffle.partitions"]) == ("4g", "3")
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    of_the_start = {JAVA, INTERVAL, "spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"}
+    assert not of_the_start & settings.keys(), "the JVM runs already"
+
+
+@pytest.mark.usefixtures("submitted")
+def test_what_the_jvm_of_spark_submit_cannot_change_is_refused() -> None:
+    for late in ("master", "driver_memory", "jars_packages"):
+        with pytest.raises(ConfigError, match=rf"{late.replace('_', '[.]')} in \[spark\] comes too late"):
+            settings_of(**{late: "other"})
+    assert settings_of(master="yarn", driver_memory="4g")["spark.driver.memory"] == "4g"
+
+
+@pytest.mark.usefixtures("submitted")
+def test_no_second_jvm_starts_beside_that_of_spark_submit() -> None:
+    with prestart_session("x", {}):
+        assert _session._starting is None

@@ -167,7 +167,10 @@ def _say(text: str) -> None:
 def _announce_fetch(config: PipelineConfig) -> None:
     """Print what has to be fetched from the network before Spark can start."""
     from headgate.archives import archives_of
+    from headgate.engine import is_submitted
 
+    if is_submitted():  # Spark has started, with what spark-submit has fetched
+        return
     missing = [package for one in archives_of(config.spark) if not one.are_there for package in one.packages]
     if missing:
         _say(f"fetching {', '.join(missing)} for Spark, once (headgate prefetch does it before)")

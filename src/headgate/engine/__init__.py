@@ -10,6 +10,7 @@ from headgate.engine._failures import end_session, find_error, jvm_ended, spark_
 from headgate.engine._java import check_java, java_home, java_release
 from headgate.engine._session import build_session, prestart_session
 from headgate.engine._settings import is_local, is_secret
+from headgate.engine._submitted import is_submitted
 
 __all__ = [
     "build_session",
@@ -18,6 +19,7 @@ __all__ = [
     "find_error",
     "is_local",
     "is_secret",
+    "is_submitted",
     "java_home",
     "java_release",
     "jvm_ended",

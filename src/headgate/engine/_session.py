@@ -8,7 +8,8 @@ nothing is done twice:
 2. Meanwhile a process loads what Spark's Python processes need, which are forked from it (``_forked_python``).
 3. A thread makes the session, while this one loads what it needs, and checks the configuration.
 
-A caller that does not need this only calls :func:`build_session`.
+A caller that does not need this only calls :func:`build_session`. If ``spark-submit`` has started this process, its
+JVM is used, and the first step is left out (``_submitted``).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headgate.archives import fetch_packages
+from headgate.archives import DELTA_PACKAGE, fetch_packages
 from headgate.engine._class_archive import archive_option, keep_whole_archives
 from headgate.engine._forked_python import forking_python
 from headgate.engine._gateway import StartedJVM
 from headgate.engine._java import check_java
+from headgate.engine._python import choose_python, share_packages
 from headgate.engine._quiet import NoiseFilter, quiet_driver, quiet_py4j, quiet_start
 from headgate.engine._settings import (
     CLASS_PATH,
@@ -35,6 +37,7 @@ from headgate.engine._settings import (
     session_settings,
     without_secrets,
 )
+from headgate.engine._submitted import check_delta, check_submitted, is_submitted, submitted_settings
 from headgate.errors import EngineError
 from headgate.extras import require_extra
 from headgate.files import cache_folder
@@ -155,7 +158,8 @@ def build_session(
     :param preload: a function that loads what Spark's Python processes need, as ``module:name``; local ones are then
         forked from a process that has called it. None: each loads what it needs.
     :raises EngineError: the JVM that :func:`prestart_session` started has ended.
-    :raises ConfigError: there is no Java that Spark can use, or Java archives cannot be fetched.
+    :raises ConfigError: there is no Java that Spark can use, or not the Python that the settings name; Java archives
+        cannot be fetched; or ``spark-submit`` has started a JVM that does not fit the settings.
     """
     require_extra("spark")
     if not _has_jvm():
@@ -187,20 +191,32 @@ def _prepare_settings(
     name: str, settings: Mapping[str, str], *, quiet: bool | None, preload: str | None = None, writes: bool = False
 ) -> _SessionSettings:
     """Settings of a session, which with ``writes`` writes an archive of classes if there is none."""
-    fetch_packages(settings)
+    starts_jvm = not is_submitted()
+    if starts_jvm:
+        fetch_packages(settings)
+    else:
+        submitted = submitted_settings()
+        check_submitted(submitted, settings)
+        check_delta(DELTA_PACKAGE)
+        settings = {**submitted, **settings}
     quiet = "spark.log.level" not in settings if quiet is None else quiet
-    conf = session_settings(name, settings, quiet=quiet)
+    conf = session_settings(name, settings, quiet=quiet, starts_jvm=starts_jvm)
     if is_local(conf):
         if preload is not None and PYTHON not in settings:
-            python = forking_python(preload) or sys.executable
-            conf[PYTHON] = os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-        _start_sooner(conf, settings, writes=writes)
-        if MEMORY not in settings:
-            _return_memory(conf)
+            conf[PYTHON] = forking_python(preload) or sys.executable
+        if starts_jvm:
+            _start_sooner(conf, settings, writes=writes)
+            if MEMORY not in settings:
+                _return_memory(conf)
+    elif starts_jvm:
+        share_packages()
+    choose_python(conf.get(PYTHON), is_local=is_local(conf))
     return _SessionSettings(*without_secrets(conf), quiet)
 
 
 def _has_jvm() -> bool:
+    if is_submitted():
+        return True
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext  # waits if another thread is loading it

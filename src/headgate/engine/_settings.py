@@ -84,29 +84,28 @@ def without_secrets(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
     return {key: value for key, value in conf.items() if key not in secrets}, hadoop_secrets
 
 
-def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = False) -> dict[str, str]:
+def session_settings(
+    name: str, settings: Mapping[str, str], *, quiet: bool = False, starts_jvm: bool = True
+) -> dict[str, str]:
     """Return the Spark settings of a session: headgate's, overridden by the user's. Packages are in the cache
     (:func:`headgate.archives.fetch_packages`), so that Spark resolves none.
+
+    :param starts_jvm: False: a JVM runs already, so settings of its start are left out.
     """
     overrides = {key: str(value) for key, value in settings.items()}
     master = overrides.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     is_local = master.startswith("local")
-    conf = {**_common(), **(_local(master) if is_local else {"spark.master": master}), **_delta(is_local=is_local)}
+    conf = {**_common(), **(_local(master) if is_local else {"spark.master": master})}
     conf["spark.app.name"] = f"headgate {name}"
     if overrides.get("spark.master", "local").startswith("local"):
         overrides.pop("spark.master", None)
-    packaged = package_jars(overrides)
-    if packaged:
-        overrides[_JARS] = ",".join(filter(None, (overrides.get(_JARS), *packaged)))
-    for resolved in (PACKAGES, EXCLUDES):
-        overrides.pop(resolved, None)
-    for archives, separator in ((CLASS_PATH, os.pathsep), (_JARS, ",")):
-        if archives in conf and overrides.get(archives):
-            overrides[archives] = separator.join((overrides[archives], conf[archives]))
+    if starts_jvm:
+        _add_archives(conf, overrides, is_local=is_local)
     if quiet:
+        conf["spark.log.level"] = "ERROR"
+    if quiet and starts_jvm:
         options = (f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}", overrides.pop(JAVA_OPTIONS, ""))
         conf[JAVA_OPTIONS] = " ".join(option for option in options if option)
-        conf["spark.log.level"] = "ERROR"
     return {**conf, **overrides}
 
 
@@ -123,10 +122,17 @@ def _common() -> dict[str, str]:
     }
 
 
-def _delta(*, is_local: bool) -> dict[str, str]:
-    """Return the setting by which Spark finds Delta."""
-    jars = delta_jars()
-    return {CLASS_PATH: os.pathsep.join(jars)} if is_local else {_JARS: ",".join(jars)}
+def _add_archives(conf: dict[str, str], overrides: dict[str, str], *, is_local: bool) -> None:
+    """Name Delta's archives, and those of the user's packages, beside those that the user names."""
+    packaged = package_jars(overrides)
+    if packaged:
+        overrides[_JARS] = ",".join(filter(None, (overrides.get(_JARS), *packaged)))
+    for resolved in (PACKAGES, EXCLUDES):
+        overrides.pop(resolved, None)
+    setting, separator = (CLASS_PATH, os.pathsep) if is_local else (_JARS, ",")
+    conf[setting] = separator.join(delta_jars())
+    if overrides.get(setting):
+        overrides[setting] = separator.join((overrides[setting], conf[setting]))
 
 
 def _local(master: str) -> dict[str, str]:

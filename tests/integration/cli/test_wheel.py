@@ -1,18 +1,11 @@
-"""The wheel, installed into fresh environments outside the checkout: alone, and with each extra.
-
-pip takes the packages from where its own settings say, in the versions of constraints.txt. Without a network the test
-is skipped.
-"""
+"""The wheel, installed into fresh environments outside the checkout: alone, and with each extra."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 import urllib.request
 import venv
@@ -26,39 +19,17 @@ import pytest
 
 from headgate_testing import wait_until
 from headgate_testing._ports import free_port
+from tests.integration.wheels import CONSTRAINTS, build_wheel, outside, pip
 
 if TYPE_CHECKING:
     from headgate_testing import KafkaBroker, MySQLServer
 
-ROOT = Path(__file__).parents[3]
-OUT_OF_REACH = re.compile(r"connection broken by|Could not fetch URL|Temporary failure in name resolution")
 LONG = pytest.mark.timeout(3000)  # packages come over the network, and every loop is compiled again
-
-
-def outside() -> dict[str, str]:
-    """The environment of a shell that knows nothing of the checkout."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "NUMBA_CACHE_DIR")
-    return {name: value for name, value in os.environ.items() if name not in hidden}
-
-
-def pip(python: str, *words: str | Path) -> None:
-    command = [python, "-m", "pip", "--disable-pip-version-check", *map(str, words)]
-    run = subprocess.run(command, env=outside(), capture_output=True, text=True, check=False)
-    if run.returncode and OUT_OF_REACH.search(run.stderr):
-        pytest.skip(f"the package index is out of reach: {run.stderr.strip().splitlines()[-1]}")
-    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: a build leaves its folders beside the sources."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    pip(sys.executable, "wheel", "-q", "--no-deps", "-w", folder / "out", folder)
-    (file,) = (folder / "out").glob("headgate-*.whl")
-    return file
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 class Installed:
@@ -68,7 +39,7 @@ class Installed:
         self.folder = folder
         venv.create(folder / "venv", with_pip=True)
         wanted = f"headgate[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-        pip(self.program("python"), "install", "-q", "-c", ROOT / "constraints.txt", wanted)
+        pip(self.program("python"), "install", "-q", "-c", CONSTRAINTS, wanted)
         self.environment = {**outside(), "PATH": f"{folder}/venv/bin:{os.environ['PATH']}"}
 
     def program(self, name: str) -> str:
