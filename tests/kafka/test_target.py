@@ -323,10 +323,30 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     monkeypatch.setattr("headgate.kafka._target._records", lambda *_: batches(record(1), record(2)))
     messages: dict[str, Sequence[Any]] = {"shop.a": []}
     with pytest.raises(error) as raised:
-        target.send(None, messages)  # type: ignore[arg-type]
+        target.send(None, messages, lambda: None)  # type: ignore[arg-type]
     assert target._producer is None
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("headgate-kafka_")]
     return raised.value
+
+
+def test_a_batch_that_another_driver_wrote_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger is looked at when that driver's producer can send nothing more, and before the first message."""
+    producer = FakeProducer()
+    monkeypatch.setattr(producer, "init_transactions", lambda _: producer.calls.append("init"), raising=False)
+    target = opened(producer, 'delivery = "exactly-once"')
+    target._producer = None
+    monkeypatch.setattr("headgate.kafka._target.Producer", lambda _: producer)
+    monkeypatch.setattr(target._topics, "create", lambda *_, **__: None)
+    monkeypatch.setattr(target, "_newest_sent", lambda: None)
+    monkeypatch.setattr(SentBatch, "of", lambda _: BATCH)
+
+    def check() -> None:
+        producer.calls.append("check")
+        raise TargetError("another program wrote the ledger")
+
+    with pytest.raises(TargetError, match="another program"):
+        target.send(None, {"shop.a": []}, check)  # type: ignore[arg-type]
+    assert (producer.calls, producer.sent) == (["init", "check", "abort", "close"], [])
 
 
 @pytest.mark.parametrize("room", [1, 1000])

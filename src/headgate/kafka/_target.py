@@ -21,6 +21,8 @@ Then the newest committed message of that topic tells whether the batch was sent
 * Killed before the commit: the transaction is aborted; the replay sends the batch.
 * Killed after it, before the ledger row: the replay finds its message and sends nothing.
 * The result of the commit is unknown (a time-out): the batch fails, and its retry finds out as after a kill.
+* Overtaken by another driver before the producer is open: that driver's producer is fenced, so the ledger is looked at
+  then. Else an old batch would be sent behind later ones.
 
 **Heartbeats** (``heartbeat_ms``) are sent apart from batches, by ``_heartbeats``.
 
@@ -34,7 +36,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -140,10 +142,12 @@ class KafkaTarget:
         if self._heartbeats is not None:
             self._heartbeats.start()
 
-    def send(self, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
+    def send(self, batch: Batch, messages: Mapping[str, Sequence[Part]], check: Callable[[], None]) -> None:
         """Send the changes of a batch; return when the brokers have them.
 
         :param messages: table → its images.
+        :param check: raises an error if another driver has written the batch. Called when the producer is open, so that
+            no other one can commit any more.
         :raises KafkaUnavailableError: the brokers cannot be reached, or did not accept all messages in time.
         :raises TargetError: they refused a message, or a table has no topic of its own.
         """
@@ -159,6 +163,8 @@ class KafkaTarget:
             self._topics.create({self._names.of(table) for table in messages} | more)
             if changes:
                 self._topics.create({self._names.schema_changes}, partitions=1)
+            self._open()
+            check()
             envelope = Envelope(self._form(_log_base(batch)), self._config.tombstones, self._config.truncates)
             with ThreadPoolExecutor(1, "headgate-kafka") as thread:
                 records = _ahead(thread, _records(envelope, messages))

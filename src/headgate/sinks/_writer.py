@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, Upserts
@@ -237,9 +237,10 @@ class BatchWriter:
         decided = self._decide(spark, batch)
         self.ledger.begin(batch.header.epoch)
         decisions, write_methods = self._write_tables(spark, batch, decided)
-        self.ledger.fence(batch.header.epoch)  # a batch that was written meanwhile would be sent, and requested, again
+        fence = partial(self.ledger.fence, batch.header.epoch)
+        fence()  # a batch that was written meanwhile would be sent, and requested, again
         if self._kafka is not None:
-            self._kafka.send(batch, {one.table: one.messages for one in decisions if one.messages})
+            self._kafka.send(batch, {one.table: one.messages for one in decisions if one.messages}, fence)
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
