@@ -12,7 +12,7 @@ cd "$root"
 : "${HOME:=$root/.home}"
 export HOME
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
-delta_version=4.4.0 # fits pyspark 4.2.0 and delta-spark 4.4.1 (pyproject.toml)
+delta_version=$(sed -n 's/^DELTA_VERSION = "\(.*\)"$/\1/p' src/headgate/engine/_settings.py)
 
 fail() {
     echo "headgate: $*" >&2
@@ -134,7 +134,7 @@ prepared="$cache/prepared-${wanted:0:16}"
 if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/kafka" ] || [ ! -d "$cache/jars/delta-$delta_version" ]; then
     say "preparing MySQL, Kafka and Delta (once)"
     .venv/bin/python -m headgate_testing >/dev/null || exit 3
-    .venv/bin/python scripts/_delta_jars.py "$delta_version" "$cache/jars/delta-$delta_version" || exit 3
+    .venv/bin/python scripts/_delta_jars.py "$cache/jars/delta-$delta_version" || exit 3
     mkdir -p "$cache"
     touch "$prepared"
 fi

@@ -81,7 +81,7 @@ def fetch_jars(packages: Sequence[str], folder: Path, *, without: Sequence[str] 
         jars = list(Path(work, "ivy/jars").glob("*.jar"))
         if run.returncode or not jars:
             raise ConfigError(f"the archives of {', '.join(packages)} could not be fetched: {_reason(run.stderr)}")
-        for jar in jars:  # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
+        for jar in jars:  # Ivy puts the group in front: io.delta_delta-storage-<version>.jar
             jar.rename(folder / jar.name.split("_", 1)[1])
 
 
@@ -94,7 +94,7 @@ def drop_bundled(folder: Path) -> None:
 
 
 def _artifact(name: str) -> str:
-    """``delta-storage-4.4.0.jar`` → ``delta-storage``."""
+    """``delta-storage-<version>.jar`` → ``delta-storage``."""
     return re.sub(r"-\d[\w.\-]*\.jar$", "", name)
 
 

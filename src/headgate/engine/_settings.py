@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 DELTA_VERSION = "4.4.0"
+"""Delta's jars. ``delta-spark`` in pyproject.toml is its Python package; scripts/_setup.sh reads this line."""
+
 DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
