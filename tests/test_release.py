@@ -9,7 +9,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from headgate.engine._settings import DELTA_PACKAGE, DELTA_VERSION
 from tools import build_distributions
 
 ROOT = Path(__file__).parents[1]
@@ -55,9 +54,11 @@ def test_a_pushed_tag_is_built_attested_and_published() -> None:
 
 def test_the_version_of_delta_is_spelled_once() -> None:
     """Scripts read it from the code, and pages and examples that have to name it have the same."""
+    settings = (ROOT / "src" / "headgate" / "engine" / "_settings.py").read_text("utf-8")
+    (version,) = re.findall(r'^DELTA_VERSION = "([\d.]+)"$', settings, re.MULTILINE)
     (line,) = re.findall(r"^delta_version=.*$", (ROOT / "scripts" / "_setup.sh").read_text("utf-8"), re.MULTILINE)
     script = ["bash", "-euc", f'{line}; echo "$delta_version"']
-    assert subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() == DELTA_VERSION
+    assert subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() == version
     defaults = (ROOT / "examples" / "declarative" / "conf" / "spark-defaults.conf").read_text("utf-8")
-    assert f" {DELTA_PACKAGE}\n" in defaults
-    assert f"Delta {DELTA_VERSION} (" in (ROOT / "docs" / "reference" / "compatibility.md").read_text("utf-8")
+    assert re.findall(r"io\.delta:\S+:([\d.]+)", defaults) == [version]
+    assert f"Delta {version} (" in (ROOT / "docs" / "reference" / "compatibility.md").read_text("utf-8")
