@@ -27,7 +27,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(((?!http)[^)#\s]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
         file = page.parent / target if target else page
-        assert file.exists(), target
+        assert file.is_file(), target
         assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
 
 

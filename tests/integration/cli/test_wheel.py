@@ -1,4 +1,6 @@
-"""The wheel, installed into fresh environments outside the checkout: alone, and with each extra."""
+"""The sdist and the wheel, and the wheel installed into fresh environments outside the checkout: alone, and with each
+extra.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import tarfile
 import textwrap
 import urllib.request
 import venv
@@ -19,17 +22,33 @@ import pytest
 
 from headgate_testing import wait_until
 from headgate_testing._ports import free_port
-from tests.integration.wheels import CONSTRAINTS, build_wheel, outside, pip
+from tests.integration.wheels import CONSTRAINTS, ROOT, outside, pip
 
 if TYPE_CHECKING:
     from headgate_testing import KafkaBroker, MySQLServer
 
+REPOSITORY = "https://code.example/owner/headgate"
 LONG = pytest.mark.timeout(3000)  # packages come over the network, and every loop is compiled again
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The sdist and the wheel of one build, which has checked both."""
+    folder = tmp_path_factory.mktemp("distributions")
+    venv.create(folder / "venv", with_pip=True)
+    python = str(folder / "venv" / "bin" / "python")
+    pip(python, "install", "-q", "--upgrade", "pip")
+    pip(python, "install", "-q", "--group", f"{ROOT / 'pyproject.toml'}:release")
+    command = [python, "-m", "tools.build_distributions", "--repository", REPOSITORY, "--out", str(folder / "out")]
+    run = subprocess.run(command, cwd=ROOT, env=outside(), capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return sorted((folder / "out").iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: list[Path]) -> Path:
+    (file,) = (one for one in distributions if one.suffix == ".whl")
+    return file
 
 
 class Installed:
@@ -106,6 +125,24 @@ def test_it_is_headgate_alone(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         top = {name.partition("/")[0] for name in archive.namelist()}
     assert {name for name in top if not name.endswith(".dist-info")} == {"headgate"}
+
+
+@pytest.mark.slow
+@LONG
+def test_the_sdist_has_what_the_wheel_has(distributions: list[Path]) -> None:
+    sdist, wheel = sorted(distributions, key=lambda one: one.suffix)
+    with tarfile.open(sdist) as archive:
+        members = [name.partition("/")[2] for name in archive.getnames()]
+        sources = {name.removeprefix("src/") for name in members if name.startswith("src/headgate/")}
+    with zipfile.ZipFile(wheel) as archive:
+        installed = {name for name in archive.namelist() if name.startswith("headgate/")}
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+    assert installed <= sources
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= {*members}
+    assert [name for name in members if name.startswith(("tests", "docs", "src/headgate_testing"))] == []
+    assert f"\nProject-URL: Homepage, {REPOSITORY}\n" in metadata
+    assert f"]({REPOSITORY}/raw/v" in metadata
+    assert "](docs/" not in metadata
 
 
 @pytest.mark.slow
