@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -114,13 +115,13 @@ class Searched:
 
     def _look(self) -> None:
         for file in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
                 self.arguments.add(file.read_bytes())
-            except OSError:  # it has ended, or is another user's
-                continue
         for one in (self.folder / "tmp").iterdir():
-            if one.is_dir():
-                self.temporary[one.name] = stat.S_IMODE(one.stat().st_mode)
+            with contextlib.suppress(OSError):  # it was removed meanwhile
+                mode = one.stat().st_mode
+                if stat.S_ISDIR(mode):
+                    self.temporary[one.name] = stat.S_IMODE(mode)
 
     def places(self) -> Iterator[tuple[str, bytes]]:
         """Everything that was written, with its name; values of Parquet files as text."""
