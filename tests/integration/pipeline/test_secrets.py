@@ -155,8 +155,8 @@ def test_secrets_are_in_nothing_that_a_run_leaves_or_shows(
     assert any("/events/" in name for name in places), "Spark's event log"
     assert any("/lake/" in name and "commits" in name for name in places), "Spark's checkpoint"
     assert any(name.endswith("status.json") for name in places)
-    found = [name for name, content in searched.places() for one in SECRETS if one.encode() in content]
-    assert found == []
+    revealing = [name for name, content in searched.places() for one in SECRETS if one.encode() in content]
+    assert revealing == []
     assert any(b"headgate.cli" in one for one in searched.arguments)
     assert any(b"org.apache.spark" in one for one in searched.arguments)
     assert [line for line in searched.arguments for one in SECRETS if one.encode() in line] == []
