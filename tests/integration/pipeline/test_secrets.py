@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -114,13 +115,13 @@ class Searched:
 
     def _look(self) -> None:
         for file in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
                 self.arguments.add(file.read_bytes())
-            except OSError:  # it has ended, or is another user's
-                continue
         for one in (self.folder / "tmp").iterdir():
-            if one.is_dir():
-                self.temporary[one.name] = stat.S_IMODE(one.stat().st_mode)
+            with contextlib.suppress(OSError):  # it was removed meanwhile
+                mode = one.stat().st_mode
+                if stat.S_ISDIR(mode):
+                    self.temporary[one.name] = stat.S_IMODE(mode)
 
     def places(self) -> Iterator[tuple[str, bytes]]:
         """Everything that was written, with its name; values of Parquet files as text."""
@@ -154,8 +155,8 @@ def test_secrets_are_in_nothing_that_a_run_leaves_or_shows(
     assert any("/events/" in name for name in places), "Spark's event log"
     assert any("/lake/" in name and "commits" in name for name in places), "Spark's checkpoint"
     assert any(name.endswith("status.json") for name in places)
-    found = [name for name, content in searched.places() for one in SECRETS if one.encode() in content]
-    assert found == []
+    revealing = [name for name, content in searched.places() for one in SECRETS if one.encode() in content]
+    assert revealing == []
     assert any(b"headgate.cli" in one for one in searched.arguments)
     assert any(b"org.apache.spark" in one for one in searched.arguments)
     assert [line for line in searched.arguments for one in SECRETS if one.encode() in line] == []
