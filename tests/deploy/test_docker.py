@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.ui import PROBES
+from headgate.web.probes import ALIVE, READY
 from tests.dockerfile import Stage, parse_dockerfile
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_it_runs_without_rights(stages: list[Stage]) -> None:
 def test_the_health_check_asks_what_the_page_answers(stages: list[Stage]) -> None:
     (check,) = stages[-1].all("HEALTHCHECK")
     port, path = re.findall(r"127\.0\.0\.1:(\d+)(/\w+)", check.text)[0]
-    assert path in PROBES
+    assert path in (ALIVE, READY)
     assert stages[-1].all("EXPOSE")[0].words == [port]
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from headgate.config import PipelineConfig, parse_config
-from headgate.ui import PROBES
+from headgate.web.probes import ALIVE, READY
 from tests.dockerfile import parse_dockerfile
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +60,8 @@ def test_probes_ask_what_the_page_answers() -> None:
     (container,) = pod("follow/deployment.yaml")["containers"]
     probes = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {probe["port"] for probe in probes.values()} == {"page"}
-    alive, ready = PROBES
-    assert [probe["path"] for probe in probes.values()] == [alive, alive, ready]
+
+    assert [probe["path"] for probe in probes.values()] == [ALIVE, ALIVE, READY]
     assert load("follow/service.yaml")["spec"]["ports"][0]["targetPort"] == "page"
 
 

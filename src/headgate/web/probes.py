@@ -13,16 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Probes", "is_probe"]
+__all__ = ["ALIVE", "READY", "Probes", "is_probe"]
 
-_ALIVE: Final = "/healthz"
-_READY: Final = "/readyz"
+ALIVE: Final = "/healthz"
+READY: Final = "/readyz"
 _METHODS: Final = ("GET", "HEAD")
 
 
 def is_probe(scope: Scope) -> bool:
     """Return whether a request is a probe, which needs neither a token nor a name."""
-    return scope["type"] == "http" and scope["path"] in (_ALIVE, _READY) and scope["method"] in _METHODS
+    return scope["type"] == "http" and scope["path"] in (ALIVE, READY) and scope["method"] in _METHODS
 
 
 class Probes:
@@ -36,11 +36,11 @@ class Probes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] not in (_ALIVE, _READY):
+        if scope["type"] != "http" or scope["path"] not in (ALIVE, READY):
             await self._app(scope, receive, send)
         elif scope["method"] not in _METHODS:
             await PlainTextResponse("GET only\n", 405, {"allow": ", ".join(_METHODS)})(scope, receive, send)
-        elif scope["path"] == _ALIVE:
+        elif scope["path"] == ALIVE:
             await PlainTextResponse("alive\n")(scope, receive, send)
         else:
             ready = await run_in_threadpool(self._is_ready)
