@@ -24,7 +24,7 @@ from headgate.delta._file_history import FileHistory, data_files_in
 from headgate.delta._files import Listed, discard_files, files_of, open_parquet
 from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
-from headgate.delta._log_files import old_log_files, version_at
+from headgate.delta._log_files import LogFiles, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise
 from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_plain, write_files
 from headgate.delta._restore import restoration
@@ -58,6 +58,7 @@ __all__ = [
     "KeyedTable",
     "Keys",
     "Listed",
+    "LogFiles",
     "NewColumn",
     "Sequences",
     "Snapshot",
@@ -85,7 +86,6 @@ __all__ = [
     "live_rows",
     "needs_mapping",
     "new_successor",
-    "old_log_files",
     "open_parquet",
     "positions_of",
     "prepare_fold",
