@@ -17,6 +17,7 @@ from headgate.kafka import TopicNames
 from headgate.lake import Lake, Places, check_lake, refusal
 from headgate.mysql import Connection
 from headgate.pipeline import (
+    Projection,
     check_config,
     check_interfaces,
     check_patterns,
@@ -27,7 +28,7 @@ from headgate.pipeline import (
     names_of,
 )
 from headgate.policies import Policies
-from headgate.status import place_text
+from headgate.status import duration, place_text
 
 __all__ = ["print_plan"]
 
@@ -55,10 +56,22 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     out.print(_overview(config, lake, tables, stats))
     for table in tables:
         out.print(_columns(config, table))
+    for line in _costs(Projection.of(config, lake, len(tables)), lake):
+        out.print(line)
     check_interfaces(config)
     followed = check_config(config)
     check_resnapshot(resnapshot, followed)
     check_lake(lake, config.name, {table: Places(config.routes).of(table) for table in followed})
+
+
+def _costs(projection: Projection, lake: Lake) -> Iterator[str]:
+    """Yield what the pipeline costs if all its tables change all the time."""
+    counts = f"a batch every {duration(projection.freshness)}" if projection.freshness else "batches without a pause"
+    yield f"if all tables change all the time ({counts}), at most:"
+    kept = f"{projection.retention_hours:g} h (target.retention_hours)"
+    yield f"  files of the last {kept}: {projection.files:,}, from {projection.bytes / 1e6:,.0f} MB on"
+    if not lake.is_local:
+        yield f"  requests a day: {projection.put_and_list_a_day:,} PUT and LIST, {projection.get_a_day:,} GET"
 
 
 def _overview(config: PipelineConfig, lake: Lake, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
