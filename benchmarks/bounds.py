@@ -35,6 +35,7 @@ SIZES = {
     "incremental": "--debezium",
     "freshness": "",
     "tables": "--tables 200 --changing 20",
+    "files": "--minutes 8 --retention-minutes 3",
     "endurance": "--batches 2000 --live-minutes 0",
     "relay": "--parts delay,tables,in,out,stall",
     "kafka": "",

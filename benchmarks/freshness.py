@@ -274,7 +274,7 @@ def running(
     mysql: MySQLServer,
     mode: Sequence[str] = ("current",),
     spark: Mapping[str, str] = ROOMY,
-    retention_hours: int = 6,
+    retention_hours: float = 6,
     lake: str | None = None,
     freshness_ms: int | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:

@@ -19,11 +19,12 @@ from tests.lake.tables import make_table
 ID = Column("id", "int", nullable=False)
 TABLES = [*(TableDef("shop", name, (ID,), (0,)) for name in ("fed", "new", "plain")), TableDef("shop", "t", (ID,))]
 Shown = Callable[..., dict[str, str]]
+Printed = Callable[..., str]
 
 
 @pytest.fixture
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shown:
-    """Table → remarks, in a mode of the target."""
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Printed:
+    """The plan, in a mode of the target."""
     stats = {"shop.new": TableStats("InnoDB", rows=7, data_bytes=100)}
     monkeypatch.setattr(Connection, "open", lambda _: contextlib.nullcontext(Server()))
     for name, value in {"load_tables": TABLES, "load_stats": stats, "check_config": []}.items():
@@ -31,16 +32,26 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr("headgate.engine.check_java", lambda: None)
     file = tmp_path / "shop.toml"
 
-    def print_plan(mode: str, more: str = "") -> dict[str, str]:
+    def print_plan(mode: str, more: str = "") -> str:
         source = 'name = "shop"\n[source]\nurl = "mysql://u@h"\ntables = ["shop.*"]\n'
         file.write_text(f'{source}[target]\nmode = ["{mode}"]\npath = "{tmp_path}/lake"\n{more}')
         assert not app(["run", str(file), "--dry-run"], standalone_mode=False)
-        lines = capsys.readouterr().out.splitlines()
+        return capsys.readouterr().out
+
+    return print_plan
+
+
+@pytest.fixture
+def shown(printed: Printed) -> Shown:
+    """Table → remarks, in a mode of the target."""
+
+    def remarks(mode: str, more: str = "") -> dict[str, str]:
+        lines = printed(mode, more).splitlines()
         assert "column shop.fed.id: int as int32" in lines
         rows = [re.fullmatch(r"table ([^:]+): (?:no )?key.*?; about .*? chunk;? ?(.*)", line) for line in lines]
         return {row[1]: row[2] for row in rows if row is not None}
 
-    return print_plan
+    return remarks
 
 
 class Server:
@@ -60,3 +71,13 @@ def test_which_tables_cannot_be_written_and_why(shown: Shown, tmp_path: Path) ->
         "shop.t": "no primary key and no unique key of NOT NULL columns",
     }
     assert set(shown("changelog").values()) == {""}, "a changelog is only appended to"
+
+
+def test_what_the_tables_cost(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = "files of the last 6 h (target.retention_hours)"
+    assert f"(a batch every 1.0 s), at most:\n  {kept}: 302,400, from " in printed("current"), "4 tables and the ledger"
+    monkeypatch.setattr(Lake, "is_local", False)
+    monkeypatch.setattr(Lake, "check_root", lambda _lake: None)
+    out = printed("current")
+    assert f"(a batch every 10 s), at most:\n  {kept}: 30,240, from " in out
+    assert "  requests a day: 362,016 PUT and LIST, 566,784 GET\n" in out

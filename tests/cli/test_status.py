@@ -96,6 +96,20 @@ def test_freshness_and_indexes(pipeline: Path) -> None:
     assert json.loads(run(str(pipeline), "--json")[1])["freshness"]["p99"] == 2.1
 
 
+def test_files_and_requests(pipeline: Path) -> None:
+    files = {"data": 12, "vectors": 3, "log": 1040, "bytes": 1_250_000}
+    requests = {"seconds": 120.0, "put": 5, "get": 20, "list": 5, "delete": 1}
+    put(pipeline, status(files=files, requests=requests, tables={"shop.orders": {"state": "live", "files": files}}))
+    out = run(str(pipeline))[1]
+    assert (
+        "  files: 12 of data, 3 of deletion vectors, 1,040 of logs; 1.2 MB\n"
+        "  requests: 7,200 PUT and LIST, 14,400 GET a day, as in the last 2 min 0 s\n"
+        "  shop.orders live: 0 changes; 1,055 files, 1.2 MB\n"
+    ) in out
+    value = json.loads(run(str(pipeline), "--json")[1])
+    assert (value["files"], value["requests"], value["tables"]["shop.orders"]["files"]) == (files, requests, files)
+
+
 @pytest.mark.parametrize(
     ("more", "code", "line"),
     [

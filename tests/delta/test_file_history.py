@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.delta import RETENTION_PROPERTIES, FileHistory, Snapshot, TableLog, data_files_in, old_log_files
+from headgate.delta import RETENTION_PROPERTIES, FileHistory, LogFiles, Snapshot, TableLog, data_files_in
 from headgate.delta import _log as log_module
 from headgate.delta import vectors as vectors_module
 from headgate.files import temporary
@@ -34,6 +34,13 @@ def follow(history: FileHistory) -> FileHistory:
 
 def files_in(path: str) -> set[str]:
     return {file.name for file in data_files_in(path)}
+
+
+def counts_in(path: str) -> tuple[int, int, int]:
+    """Data files and deletion vectors in the folder, and the bytes of both."""
+    names = files_in(path)
+    vectors = sum(name.endswith(".bin") for name in names)
+    return len(names) - vectors, vectors, sum(Path(path, name).stat().st_size for name in names)
 
 
 def at_version(path: str, version: int) -> Snapshot:
@@ -129,11 +136,15 @@ def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, 
                 assert all(history.is_live(name) for name in named_since(table.path, newest))
             assert files_in(table.path) - needed <= set(running.unneeded(kept)), "each other file may go"
             assert not [entry for entry in anew.orphans(time.time() + 9) if entry and entry.name in needed]
+        assert (running.existing_data_files, running.vectors, running.bytes) == counts_in(table.path)
+        removed = 0
         for name in running.unneeded(kept):
-            Path(table.path, name).unlink(missing_ok=True)
-        running.forget(running.unneeded(kept))
+            removed += Path(table.path, name).stat().st_size
+            Path(table.path, name).unlink()
+        running.forget(running.unneeded(kept), removed)
         assert files_in(table.path) == needed
-        for name in old_log_files(table.path, kept, 0.0):
+        assert (running.existing_data_files, running.vectors, running.bytes) == counts_in(table.path)
+        for name in LogFiles(table.path).old_by_listing(kept, 0.0):
             Path(table.path, name).unlink()
         assert {version: rows_at(table.path, version) for version in expected} == expected
         anew = follow(FileHistory(table.path, kept))
@@ -158,9 +169,10 @@ def test_a_file_that_no_commit_names_goes_when_it_is_old(tmp_path: Path) -> None
     assert [entry.name for entry in history.orphans(time.time() - 3600) if entry] == [old.name]
     aside = temporary(Path(table.path, "_delta_log", f"{0:020d}.json"))
     aside.write_bytes(b"x")
-    assert old_log_files(table.path, 1, time.time() - 3600) == []
+    log = LogFiles(table.path)
+    assert log.old_by_listing(1, time.time() - 3600) == []
     os.utime(aside, (1, 1))
-    assert old_log_files(table.path, 1, time.time() - 3600) == [f"_delta_log/{aside.name}"]
+    assert log.old_by_listing(1, time.time() - 3600) == [f"_delta_log/{aside.name}"]
 
 
 def test_nothing_goes_if_the_protocol_or_a_path_is_not_known(tmp_path: Path) -> None:
@@ -219,12 +231,32 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
         table.upsert({"a": number})
     make_checkpoint(path)
     table.upsert({"a": 9})
-    assert old_log_files(path, 4, 0.0) == []
-    old = old_log_files(path, 6, 0.0)
+    log = LogFiles(path)
+    assert log.old_by_listing(4, 0.0) == []
+    old = LogFiles(path).old_by_listing(6, 0.0)
     assert old == [f"_delta_log/{version:020d}.json" for version in range(5)]
+    assert log.old_by_name(6) == old, "as the listing has the checkpoint"
+    assert log.old_by_name(6) == []
     for file in old:
         Path(path, file).unlink()
     assert TableLog(path).refresh().version == 6
+    assert log.count(6) == len([*Path(path, "_delta_log").glob("0*")])
+
+
+def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_path: Path) -> None:
+    table = Written(tmp_path)
+    log = LogFiles(table.path)
+    for number in range(4):
+        table.upsert({"a": number})
+    assert log.old_by_name(9) == [], "it was not listed yet"
+    assert log.old_by_listing(9, 0.0) == []
+    make_checkpoint(table.path)
+    assert log.old_by_name(9) == []
+    newest = table.log.refresh().version
+    log.note_checkpoint(newest)
+    table.upsert({"a": 9})
+    assert log.old_by_name(newest - 1) == []
+    assert log.old_by_name(newest) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
 
 
 def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
@@ -246,7 +278,7 @@ def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
         patch.setattr(log_module, "find_checkpoints", listed)
         assert TableLog(table.path).refresh().version == 3
     note.write_bytes(first)
-    for file in old_log_files(table.path, 3, 0.0):
+    for file in LogFiles(table.path).old_by_listing(3, 0.0):
         if not file.endswith(".parquet"):
             Path(table.path, file).unlink()
     assert TableLog(table.path).refresh().version == 3, "the commits after the noted checkpoint are gone"

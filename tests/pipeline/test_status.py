@@ -18,7 +18,7 @@ from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
 from headgate.lake import TableState, WriteMethod
 from headgate.pipeline import StatusWriter, record_failure
 from headgate.sinks import BatchReport
-from headgate.status import IndexStatus, LagStatus, Status, read_status
+from headgate.status import FilesStatus, IndexStatus, LagStatus, RequestsStatus, Status, read_status
 from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -113,7 +113,7 @@ def test_from_start_to_a_clean_stop(run: Run) -> None:
             "state": "snapshotting", "version": 3, "since_epoch": 1001, "rows_read": 600, "rows_estimate": 900,
             "chunks_done": 2, "chunks_estimate": 5, "beside": False, "reason": None, "place": None,
             "changes": 0,
-            "rows": 600, "changes_per_second": 0.0, "hook": None, "ignored": (),
+            "rows": 600, "changes_per_second": 0.0, "hook": None, "ignored": (), "files": None,
         }  # fmt: skip
         assert status.tables["shop.orders"].rows_estimate is None, "it is read: no figure of the reading is left"
         assert status.tables["shop.orders"].changes_per_second == 3.0
@@ -292,6 +292,26 @@ def test_the_key_indexes(run: Run) -> None:
     with run.writer:
         assert run.beat(1).index == building
     assert run.read().index is None
+
+
+def test_files_and_requests(run: Run) -> None:
+    with run.writer:
+        run.writer.ends(report(1, 12))
+        assert (run.beat(1).files, run.read().requests) == (None, None)
+        table, internal = FilesStatus(data=1, vectors=2, log=3, bytes=4), FilesStatus(data=10, log=30, bytes=40)
+        run.writer.files = lambda: {"shop.orders": table, None: internal}
+        requests = RequestsStatus(seconds=1.0, put=1)
+        run.writer.counts_requests(requests)
+        status = run.beat(1)
+        assert (status.files, status.tables["shop.orders"].files, status.requests) == (
+            table + internal,
+            table,
+            requests,
+        )
+        run.writer.files = dict
+        run.writer.ends(report(2, 14))
+        assert run.read().tables["shop.orders"].files == table, "until it is counted again"
+    assert run.read().files == table + internal
 
 
 def test_totals_rates_and_history(run: Run) -> None:

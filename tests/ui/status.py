@@ -26,8 +26,10 @@ def put(inbox: ControlFolder, name: str = "shop", **more: Any) -> Status:
                       "buckets": [[0.5, 400], [1.0, 3000], [5.0, 4300]]},
         "writes": {"append": 8, "upsert": 40},
         "history": history(now),
+        "files": {"data": 30, "vectors": 3, "log": 90, "bytes": 2_500_000},
         "tables": {
-            "shop.orders": {"state": "live", "version": 4, "changes": 4321, "rows": 1000},
+            "shop.orders": {"state": "live", "version": 4, "changes": 4321, "rows": 1000,
+                            "files": {"data": 12, "vectors": 3, "log": 40, "bytes": 1_250_000}},
             "shop.notes": {"state": "live", "version": 2, "changes": 1},
             "shop.items": {
                 "state": "snapshotting", "rows_read": 750000, "chunks_done": 3, "chunks_estimate": 8,

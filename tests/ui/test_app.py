@@ -201,6 +201,11 @@ def test_plots_are_there_if_the_pipeline_ran_lately(inbox: ControlFolder, app: A
             "building key indexes of 1 table, 240 MB on disk",
         ),
         ({"kafka": {"messages": 1234, "bytes": 99_000}}, "messages to Kafka 1,234"),
+        ({}, "files 123 files, 2.5 MB"),
+        (
+            {"requests": {"seconds": 60, "put": 5, "get": 7, "list": 3}},
+            "requests 11,520 PUT and LIST, 10,080 GET a day",
+        ),
         ({"freshness": {}}, "freshness p50, p99 no changes lately"),
         ({"tables": {"shop.a": {"state": "snapshotting"}}}, "shop.a snapshotting waits to be read"),
         ({"batch": None, "recent": [], "warnings": [], "tables": {}}, "newest batch none"),

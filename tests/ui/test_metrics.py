@@ -55,17 +55,27 @@ def test_values(tmp_path: Path) -> None:
         ("headgate_table_rows_total", "shop", "shop.orders"): 1000,
         ("headgate_table_chunks_done", "shop", "shop.items"): 3,
         ("headgate_table_chunks_estimate", "shop", "shop.items"): 8,
+        ("headgate_table_files", "vectors", "shop", "shop.orders"): 3,
+        ("headgate_table_bytes", "shop", "shop.orders"): 1_250_000,
+        ("headgate_lake_files", "log", "shop"): 90, ("headgate_lake_bytes", "shop"): 2_500_000,
     }  # fmt: skip
     assert {key: values.get(key) for key in expected} == expected
     assert ("headgate_table_chunks_done", "shop", "shop.orders") not in values
     kafka = {"messages": 12, "bytes": 3400, "seconds": 0.25}
-    put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000}, kafka=kafka)
+    put(
+        watched.inbox,
+        activity=reading(),
+        index={"tables_building": 1, "bytes_on_disk": 240_000_000},
+        kafka=kafka,
+        requests={"seconds": 60, "put": 5, "get": 7, "list": 3, "delete": 1},
+    )
     now = samples(watched)
     doing = {
         ("headgate_phase", "reading", "shop"): 1, ("headgate_phase", "waiting", "shop"): 0,
         ("headgate_key_index_bytes", "shop"): 240_000_000, ("headgate_key_index_tables_building", "shop"): 1,
         ("headgate_kafka_messages_total", "shop"): 12, ("headgate_kafka_bytes_total", "shop"): 3400,
         ("headgate_kafka_seconds_total", "shop"): 0.25,
+        ("headgate_store_requests_total", "get", "shop"): 7, ("headgate_store_requests_total", "list", "shop"): 3,
         ("headgate_batch_rows_estimate", "shop"): 500000,
         ("headgate_table_snapshot_rows", "shop", "shop.items"): 750000,
         ("headgate_table_snapshot_rows_estimate", "shop", "shop.items"): 2000000,
@@ -103,7 +113,7 @@ def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
 def test_all_are_documented(tmp_path: Path) -> None:
     """By name, labels, kind, and what they are."""
     watched = Watched("shop", ControlFolder(str(tmp_path)))
-    put(watched.inbox, activity={**reading(), "rows": 5}, index={}, kafka={})
+    put(watched.inbox, activity={**reading(), "rows": 5}, index={}, kafka={}, requests={})
     rows = re.findall(r"^\| `(headgate_\w+)`(?:\{(.+)\})? \| (\w+) \| (.+) \|$", DOCS.read_text("utf-8"), re.MULTILINE)
     documented = {name: (labels, kind, text.replace("`", "")) for name, labels, kind, text in rows}
     declared = families(watched)

@@ -11,25 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import (
-    RETENTION_PROPERTIES,
-    TableLog,
-    data_files_in,
-    worth_checkpoint,
-    write_checkpoint,
-    write_files,
-)
+from headgate.delta import RETENTION_PROPERTIES, LogFiles, TableLog, data_files_in, worth_checkpoint, write_files
 from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState
 from headgate.stores._folder import _StoreFolder
-from headgate.upkeep import Upkeep, UpkeepTimes
+from headgate.upkeep import TableFiles, Upkeep, UpkeepTimes
 from headgate.upkeep import _file_removal as file_removal_module
+from headgate.upkeep import _table_upkeep as table_upkeep_module
+from headgate.upkeep import _upkeep as upkeep_module
 from headgate.upkeep._retained_versions import LedgerSpan, RetainedVersions
 from headgate.upkeep._table_upkeep import IDLE_FILES, load_retained
 from tests.delta.commits import commit
@@ -319,9 +315,9 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     made.round()
     paths = set[str]()
 
-    def opened(files: Any, name: str = "") -> Any:
+    def opened(files: Any, *request: Any) -> Any:
         paths.add(files.path)
-        return open_file(files, name)
+        return open_file(files, *request)
 
     def look() -> set[str]:
         paths.clear()
@@ -354,13 +350,12 @@ def test_what_was_prepared_for_nothing_is_removed(tmp_path: Path, monkeypatch: p
     assert made.upkeep.background._thread is None or not made.upkeep.background._thread.is_alive()
 
 
-def checkpoints_after(made: Written, commits: int) -> list[int]:
+def checkpoints_after(made: Written, commits: int, hours_ago: float = 0.0) -> list[int]:
     """The checkpoints of a table's log after so many more commits."""
     for number in range(commits):
         made.write(NAME, [number])
-        made.end()
-    made.upkeep.background.free_at = 0.0
-    made.upkeep.background.submit(lambda: None).result(60)
+        made.end(hours_ago)
+    wait_for_background(made)
     return sorted(find_checkpoints(made.lake.current(NAME)))
 
 
@@ -381,27 +376,58 @@ def test_a_checkpoint_of_a_small_table_is_written_after_ten_commits(tmp_path: Pa
     made.upkeep.close()
 
 
-def test_many_old_log_files_go_before_the_next_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_removal_module, "_OLD_VERSIONS", 5)
+def test_old_log_files_go_without_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Written(tmp_path / "lake")
     folder = made.lake.current(NAME)
-
-    def write(hours_ago: float) -> int:
-        made.write(NAME, [1], anew=True)
-        made.end(hours_ago)
-        return TableLog(folder).refresh().version
-
-    write(9.0)
+    made.write(NAME, [0], anew=True)
+    made.end(9.0)
     made.round()  # which lists the folder, as it does each hour
-    checkpoint = [write(8.0) for _ in range(3)][-1]
-    write_checkpoint(folder)
-    write(7.0)
+    monkeypatch.delattr(LogFiles, "old_by_listing")
+    (checkpoint,) = checkpoints_after(made, 9, hours_ago=0.5)
     made.round()
-    assert oldest_commit(folder) == 0, "there are too few"
-    needed = [write(moment) for moment in (6.0, 0.5, 0.4)]
+    assert oldest_commit(folder) == 0, "a version before the checkpoint is still needed"
+    made.upkeep._retention = 0.0
     made.round()
-    assert oldest_commit(folder) == checkpoint < needed[0]
-    made.check(made.rows[-len(needed) :])
+    assert oldest_commit(folder) == checkpoint
+    made.check(made.rows[-1:])
+    made.upkeep.close()
+
+
+def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch each second, the retention of a minute: what is above that is removed before the round's turn."""
+    made, begun = Written(tmp_path / "lake"), time.time()
+    clock = SimpleNamespace(now=begun - HOUR)
+    faked = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)
+    for module in (upkeep_module, table_upkeep_module, file_removal_module):
+        monkeypatch.setattr(module, "time", faked)
+    made.upkeep._retention = 60.0
+    above = []
+    for number in range(300):
+        clock.now += 1.0
+        made.write(NAME, [number], anew=True)
+        made.end(hours_ago=(begun - clock.now) / HOUR)
+        if number % 10 == 9:
+            wait_for_background(made)
+            for _ in made.upkeep._look():
+                pass
+            folder = Path(made.lake.current(NAME))
+            above.append(len([*folder.rglob("*.*")]) - 2 * min(61, number + 2))
+    assert max(above) <= 100, "with checkpoints, and commits since the one before the retention"
+    assert made.upkeep.files()[0] == (NAME, TableFiles(*counted(folder)))
+    made.upkeep.close()
+
+
+def counted(folder: Path) -> tuple[int, int, int, int]:
+    """Data files, deletion vectors, commits and checkpoints in a table's folder, and bytes of the first two."""
+    data = [*folder.glob("*.parquet")]
+    return len(data), 0, len([*folder.glob("_delta_log/0*")]), sum(file.stat().st_size for file in data)
+
+
+def wait_for_background(made: Written) -> None:
+    made.upkeep.background.free_at = 0.0
+    made.upkeep.background.submit(lambda: None).result(60)
 
 
 def oldest_commit(folder: str) -> int:

@@ -84,7 +84,7 @@ def _conclusion(config: PipelineConfig, work: Maintenance, done: list[Maintained
     if work.busy is not None:
         lines.append(f"the lake is being written by {work.busy}, which folds small files itself")
     weeks = [one.week for one in done if one.week is not None]
-    kept = f"target.retention_hours = {config.target.retention_hours}"
+    kept = f"target.retention_hours = {config.target.retention_hours:g}"
     if weeks:
         rate = f"{work.batches:,} batches in {work.seconds / 60:.0f} minutes"
         lines.append(f"at the rate of the last hour ({rate}) and with {kept}: {_text(_sum(weeks))} in a week")

@@ -20,6 +20,7 @@ from headgate.kafka import TopicNames
 from headgate.lake import Lake, Places, check_lake, refusal
 from headgate.mysql import Connection
 from headgate.pipeline import (
+    Projection,
     check_config,
     check_interfaces,
     check_patterns,
@@ -31,7 +32,7 @@ from headgate.pipeline import (
     names_of,
 )
 from headgate.policies import Policies
-from headgate.status import counted, place_text
+from headgate.status import counted, duration, place_text
 
 __all__ = ["print_plan"]
 
@@ -55,20 +56,34 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     head = f"pipeline {config.name}: {counted(len(tables), 'table')} into {lake.path}, mode {modes}"
     rows = [_planned(config, lake, table, stats.get(table.full_name)) for table in tables]
     columns = {table.full_name: [*_columns(config, table)] for table in tables}
+    costs = [*_costs(Projection.of(config, lake, len(tables)), lake)]
     if on_terminal():
         out = console()
         out.print(Text(head))
         out.print(_table("tables", _TITLES, [row.cells for row in rows]))
         for name, cells in columns.items():
             out.print(_table(name, ("column", "MySQL", "Arrow"), cells))
+        for line in costs:
+            out.print(Text(line))
     else:
         write_lines([head, *(row.line for row in rows)])
         of_columns = ((name, *cells) for name, each in columns.items() for cells in each)
         write_lines(f"column {name}.{column}: {kind} as {arrow}" for name, column, kind, arrow in of_columns)
+        write_lines(costs)
     check_interfaces(config)
     followed = check_config(config)
     check_resnapshot(resnapshot, followed)
     check_lake(lake, config.name, {table: Places(config.routes).of(table) for table in followed})
+
+
+def _costs(projection: Projection, lake: Lake) -> Iterator[str]:
+    """Yield what the pipeline costs if all its tables change all the time."""
+    counts = f"a batch every {duration(projection.freshness)}" if projection.freshness else "batches without a pause"
+    yield f"if all tables change all the time ({counts}), at most:"
+    kept = f"{projection.retention_hours:g} h (target.retention_hours)"
+    yield f"  files of the last {kept}: {projection.files:,}, from {projection.bytes / 1e6:,.0f} MB on"
+    if not lake.is_local:
+        yield f"  requests a day: {projection.put_and_list_a_day:,} PUT and LIST, {projection.get_a_day:,} GET"
 
 
 _TITLES: Final = ("table", "key", "rows (about)", "chunks (about)", "remark")

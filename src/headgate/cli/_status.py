@@ -152,12 +152,13 @@ def _head(status: Status) -> str:
 
 
 def _now(status: Status) -> Iterator[str]:
-    """Yield the run's activity and progress."""
-    from headgate.status import activity_lines, progress_lines
+    """Yield the run's activity and progress, and what the lake costs."""
+    from headgate.status import activity_lines, progress_lines, storage_lines
 
     if status.activity is not None:
         yield from activity_lines(status.activity, status.updated_us)
     yield from progress_lines(status)
+    yield from storage_lines(status)
 
 
 def _batch(batch: BatchStatus) -> str:
@@ -174,7 +175,7 @@ def _not_begun(name: str, lake: str) -> str:
 
 
 def _lines(seen: _Seen, name: str, lake: str) -> Iterator[str]:
-    from headgate.status import table_text
+    from headgate.status import files_text, table_text
 
     status = seen.status
     if status is None:
@@ -187,7 +188,8 @@ def _lines(seen: _Seen, name: str, lake: str) -> Iterator[str]:
     for text in _now(status):
         yield f"  {text}"
     for table, state in status.tables_now().items():
-        yield f"  {table} {state.state}: {table_text(state, status.read_progress(table))}"
+        text = "; ".join(filter(None, [table_text(state, status.read_progress(table)), files_text(state.files)]))
+        yield f"  {table} {state.state}: {text}"
     yield from _advice(status)
     yield from map(_signal, _shown(seen.signals))
     for warning in status.warnings:
@@ -199,7 +201,7 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    from headgate.status import table_text
+    from headgate.status import files_text, table_text
 
     status = seen.status
     signals = [Text(_signal(one), SIGNAL_STYLES[one.state]) for one in _shown(seen.signals)]
@@ -212,10 +214,11 @@ def _picture(seen: _Seen, name: str, lake: str) -> Group:
     if status.error:
         parts.append(Text(status.error, style="red"))
     parts += map(Text, _now(status))
-    tables = folding_table("table", "state", "progress")
+    tables = folding_table("table", "state", "progress", "files")
     for known, state in status.tables_now().items():
+        progress = Text(table_text(state, status.read_progress(known)))
         style = TABLE_STYLES.get(state.state, "")
-        tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.read_progress(known))))
+        tables.add_row(Text(known), Text(state.state, style), progress, Text(files_text(state.files)))
     if tables.rows:
         parts.append(tables)
     parts += (Text(advice, "yellow") for advice in _advice(status))

@@ -169,16 +169,17 @@ class TargetConfig(Model):
         le=3_600_000,
         description="milliseconds after its commit in which a row should be visible: a batch waits for as many changes"
         " as this allows, because each batch adds files to the tables that it changes. By default 1000, in an object"
-        " store 10000; 0: as soon as possible. See [upkeep](../how-to/maintain-the-lake.md) for the files and requests",
+        " store 10000; 0: as soon as possible. See"
+        " [files and requests](../explanation/performance.md#files-and-requests)",
     )
 
-    retention_hours: int = Field(
+    retention_hours: float = Field(
         6,
-        ge=1,
+        ge=0.05,
         le=87_600,
-        description="hours for which old batches stay readable: headgate removes the files that only older batches"
-        " need. The newest batch always stays readable. A program that streams one of the"
-        " tables may pause for so long. See [upkeep](../how-to/maintain-the-lake.md) for its cost",
+        description="hours for which old batches stay readable, such as 0.5: headgate removes the files that only older"
+        " batches need. The newest batch always stays readable. A program that streams one of the tables may pause for"
+        " so long. See [upkeep](../how-to/maintain-the-lake.md) for its cost",
     )
 
     @property

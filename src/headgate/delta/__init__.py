@@ -37,7 +37,7 @@ from headgate.delta._log import (
     indexed_leaves,
     snapshot_at,
 )
-from headgate.delta._log_files import old_log_files, version_at
+from headgate.delta._log_files import LogFiles, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise
 from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_ordered, is_plain, write_files
 from headgate.delta._restore import restoration
@@ -73,6 +73,7 @@ __all__ = [
     "KeyedTable",
     "Keys",
     "Listed",
+    "LogFiles",
     "NewColumn",
     "Sequences",
     "Snapshot",
@@ -107,7 +108,6 @@ __all__ = [
     "live_rows",
     "needs_mapping",
     "new_successor",
-    "old_log_files",
     "open_parquet",
     "positions_of",
     "prepare_fold",

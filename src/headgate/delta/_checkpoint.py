@@ -77,17 +77,19 @@ def worth_checkpoint(commits: int, files: int | None) -> bool:
     return commits >= min(least, _COMMITS)
 
 
-def write_checkpoint(folder: str) -> None:
-    """Write a checkpoint of the newest version, if headgate supports the table and alone removes its files. A failure
-    is logged.
+def write_checkpoint(folder: str) -> int | None:
+    """Write a checkpoint of the newest version, if headgate supports the table and alone removes its files. Return the
+    version; None: nothing was written. A failure is logged.
     """
     try:
         table = TableLog(folder).refresh()
         is_ours = RETENTION_PROPERTIES.items() <= table.properties.items()
         if is_ours and table.features is not None and table.features <= FEATURES:
             _write(folder, table)
+            return table.version
     except (HeadgateError, OSError, pa.ArrowException) as error:
         log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
+    return None
 
 
 def _write(folder: str, table: Snapshot) -> None:

@@ -26,7 +26,10 @@ __all__ = ["FileHistory", "data_files_in"]
 
 _YIELD_COMMITS: Final = 50
 _YIELD_ACTIONS: Final = 5000
-_ENDINGS: Final = (".parquet", ".bin")
+_VECTOR: Final = ".bin"
+_VECTOR_FRAME: Final = 8
+"""Bytes around each vector in a file: its size and its CRC (Delta Transaction Log Protocol)."""
+_ENDINGS: Final = (".parquet", _VECTOR)
 _FEATURES: Final = frozenset(
     {
         "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
@@ -54,6 +57,10 @@ class FileHistory:
         self._names: dict[str, tuple[str, ...]] = {}
         self._uses: Counter[str] = Counter()
         self._gone: dict[str, int] = {}
+        self.vectors = 0
+        """Number of the files of deletion vectors that exist, by the log."""
+        self.bytes = 0
+        """Bytes of all files that exist, by the log."""
         self.properties: Mapping[str, str] = {}
         """Table properties of the newest version."""
         self._columns: str | None = None
@@ -70,6 +77,11 @@ class FileHistory:
     def data_files(self) -> int:
         """Number of data files of the newest version."""
         return len(self._names)
+
+    @property
+    def existing_data_files(self) -> int:
+        """Number of the data files that exist, by the log: of all versions, until they are removed."""
+        return len(self._uses) + len(self._gone) - self.vectors
 
     def is_live(self, name: str) -> bool:
         """Whether the newest version needs the file."""
@@ -121,18 +133,19 @@ class FileHistory:
         :param replayed: they are from a checkpoint, whose adds are applied before its removes.
         """
         taken: list[str] = []
-        dropped: list[str] = []
+        unknown = []
         added = []
         for action in actions:
             if "remove" in action:
                 known = None if replayed else self._names.pop(_name(action["remove"]), None)
                 taken += known or ()
-                dropped += self._files(action["remove"]) if known is None else ()
+                unknown += [action["remove"]] if known is None else []
             elif "add" in action:
                 added.append(action["add"])
             if not replayed and self._changes(action):
                 self.same_since = self.version
             self._note(action)
+        self._count_new([*added, *unknown])
         for add in added:
             taken += self._names.pop(_name(add), ())
             files = self._names[_name(add)] = self._files(add)
@@ -140,7 +153,20 @@ class FileHistory:
             for name in files:
                 self._gone.pop(name, None)
         self._uses.subtract(taken)
-        self._record_gone({*taken, *dropped})
+        self._record_gone({*taken, *(name for remove in unknown for name in self._files(remove))})
+
+    def _count_new(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Count the files of these ``add`` and ``remove`` of a commit that no commit before it had."""
+        new = set()
+        for action in actions:
+            framed = (action.get("deletionVector") or {}).get("sizeInBytes", 0) + _VECTOR_FRAME
+            for name, size in zip(self._files(action), (action.get("size") or 0, framed), strict=False):
+                if name in new or (name not in self._uses and name not in self._gone):
+                    new.add(name)
+                    self.bytes += size
+        vectors = sum(name.endswith(_VECTOR) for name in new)
+        self.vectors += vectors
+        self.bytes += vectors  # a byte for the version of the file
 
     def _record_gone(self, names: Iterable[str]) -> None:
         """Record those of these files that are unused as gone since this version."""
@@ -183,10 +209,15 @@ class FileHistory:
                 names.append(name)
         return names
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Forget files that were removed."""
+    def forget(self, names: Iterable[str], removed_bytes: int) -> None:
+        """Forget files that were removed.
+
+        :param removed_bytes: what they had.
+        """
+        self.bytes -= removed_bytes
         for name in names:
-            self._gone.pop(name, None)
+            if self._gone.pop(name, None) is not None:
+                self.vectors -= name.endswith(_VECTOR)
 
     def orphans(self, before: float) -> Iterator[Listed | None]:
         """Yield files in the folder that no followed version has, and that were written before a moment.

@@ -1,4 +1,8 @@
-"""Removable files of a table's log, and the version at a point in time."""
+"""Removable files of a table's log, and the version at a point in time.
+
+A listing costs 2 µs a file, and requests in a store. So a log is listed now and then. Between two listings the names of
+removable files follow from the checkpoints that were written since.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ import re
 from typing import Final
 
 from headgate.delta._files import files_of
-from headgate.delta._log import LOG, TableLog, checkpoints_among, commit_identity
+from headgate.delta._log import LOG, TableLog, checkpoint_name, checkpoints_among, commit_identity, commit_name
 from headgate.files import is_temporary
 
-__all__ = ["old_log_files", "version_at"]
+__all__ = ["LogFiles", "version_at"]
 
 _NUMBERED: Final = re.compile(rf"{LOG}/(\d{{20}})\.(?:(\d{{20}})\.compacted\.)?")
 
@@ -39,24 +43,64 @@ def _committed_by(folder: str, version: int, moment: float) -> bool:
     return file is None or file.modified <= moment
 
 
-def old_log_files(folder: str, oldest: int, before: float) -> list[str]:
-    """List the log; return the names of files that no version from ``oldest`` on needs, oldest first.
+class LogFiles:
+    """Files of the log of the table in ``folder``. Not thread-safe.
 
-    These are files of versions before the newest complete checkpoint that is not newer than ``oldest``, and temporary
-    files of failed commits that were written before a moment.
-
-    :param before: that moment, in seconds since 1970 UTC.
+    Versions before the newest complete checkpoint that is not newer than the oldest version to keep need no files.
     """
-    files = list(files_of(folder).below(LOG))
-    checkpoints = checkpoints_among(file.name for file in files)
-    base = max((version for version in checkpoints if version <= oldest), default=-1)
-    names = []
-    for file in files:
-        numbered = _NUMBERED.match(file.name)
-        is_old = numbered is not None and int(numbered[2] or numbered[1]) < base
-        if not is_old and is_temporary(file.name.rpartition("/")[2]):
-            identity = file.identity()
-            is_old = identity is not None and identity.modified < before
-        if is_old:
-            names.append(file.name)
-    return sorted(names)
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._first: int | None = None
+        """The first version that may have files; None: the log was not listed yet."""
+        self._checkpoints: dict[int, list[str]] = {}
+        """Names of their files, by version."""
+
+    def count(self, newest: int) -> int:
+        """Return the number of files, as far as they are known, if the newest version is ``newest``."""
+        commits = 0 if self._first is None else newest + 1 - self._first
+        return commits + sum(map(len, list(self._checkpoints.values())))
+
+    def note_checkpoint(self, version: int) -> None:
+        """Record a checkpoint that this process has written."""
+        self._checkpoints[version] = [checkpoint_name(version)]
+
+    def old_by_listing(self, oldest: int, before: float) -> list[str]:
+        """List the log; return the names of files that no version from ``oldest`` on needs, oldest first, with
+        temporary files of failed commits that were written before a moment.
+
+        :param before: that moment, in seconds since 1970 UTC.
+        """
+        files = list(files_of(self._folder).below(LOG))
+        self._checkpoints = checkpoints_among(file.name for file in files)
+        base = max((version for version in self._checkpoints if version <= oldest), default=-1)
+        names, versions = [], []
+        for file in files:
+            numbered = _NUMBERED.match(file.name)
+            version = base if numbered is None else int(numbered[2] or numbered[1])
+            is_old = version < base
+            if not is_old and is_temporary(file.name.rpartition("/")[2]):
+                identity = file.identity()
+                is_old = identity is not None and identity.modified < before
+            if is_old:
+                names.append(file.name)
+            elif numbered is not None:
+                versions.append(version)
+        self._begin_at(min(versions, default=0))
+        return sorted(names)
+
+    def old_by_name(self, oldest: int) -> list[str]:
+        """Return the names of files that no version from ``oldest`` on needs, as far as they are known, oldest first.
+        None of them is returned again.
+        """
+        base = max((version for version in self._checkpoints if version <= oldest), default=-1)
+        if self._first is None or base <= self._first:
+            return []
+        names = [commit_name(version) for version in range(self._first, base)]
+        names += [name for version, files in self._checkpoints.items() if version < base for name in files]
+        self._begin_at(base)
+        return sorted(names)
+
+    def _begin_at(self, first: int) -> None:
+        self._first = first
+        self._checkpoints = {version: names for version, names in self._checkpoints.items() if version >= first}

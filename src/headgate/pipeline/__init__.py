@@ -8,6 +8,8 @@
 ``_catalog_names``  names of the lake's tables in a Spark catalog
 ``divergence``      tables that differ from their source without images that say so
 ``_status``         keeps a run's ``status.json`` fresh
+``_requests``       counts a run's requests to an object store
+``_projection``     files and requests from freshness and the number of tables
 ``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
 ==================  ===================================================================================
 """
@@ -24,11 +26,13 @@ from headgate.pipeline._checks import (
     find_hooks,
     followed_tables,
 )
+from headgate.pipeline._projection import Projection
 from headgate.pipeline._run import Pipeline, read_source, source_options
 from headgate.pipeline._status import StatusWriter, record_failure
 
 __all__ = [
     "Pipeline",
+    "Projection",
     "StatusWriter",
     "check_config",
     "check_interfaces",

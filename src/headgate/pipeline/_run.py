@@ -34,6 +34,8 @@ from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
 from headgate.pipeline._files import known_error, lake_lock, temporary_folder
 from headgate.pipeline._image_folder import image_folder, remove_other_images
+from headgate.pipeline._projection import freshness_seconds
+from headgate.pipeline._requests import RunRequests, counted_requests
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
@@ -58,9 +60,6 @@ _FINISH_SECONDS = 60.0
 
 _SIGNAL_SECONDS = 1.0
 """How long a failure waits for a signal to stop. A signal to all processes of a run may reach Spark's first."""
-
-_FRESHNESS, _STORE_FRESHNESS = 1.0, 10.0
-"""Default of ``target.freshness_ms`` in seconds, for a local lake and for one in an object store."""
 
 _RECHECK_SECONDS = 10.0
 """How soon a changed file is checked again, if the server could not be asked."""
@@ -211,6 +210,7 @@ class Pipeline:
         with contextlib.ExitStack() as stack:
             courier: NotificationDispatcher | None = None
             images: ImageFolder | None = None
+            requests = stack.enter_context(counted_requests(spark, self.lake))
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
             while not self._stop.is_set():
                 mode, retries.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
@@ -222,7 +222,7 @@ class Pipeline:
                     with contextlib.closing(run.writer):
                         courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
                         images = images or stack.enter_context(image_folder(spark, self.lake))  # the lake is ours
-                        run.courier, run.names, run.images = courier, names, images
+                        run.courier, run.names, run.images, run.requests = courier, names, images, requests
                         self._prepare(run, spark, tables, resnapshot, is_first=is_first)
                         is_first, resnapshot = False, []
                         error = run.until_end(ends, self._stop, self.reloaded)
@@ -343,6 +343,7 @@ class _Run:
         self.courier: NotificationDispatcher | None = None
         self.names: CatalogNames | None = None
         self.images: ImageFolder | None = None
+        self.requests: RunRequests | None = None
         self.lake = pipeline.lake
         self.spark = spark
         cores = spark.sparkContext.defaultParallelism
@@ -357,7 +358,7 @@ class _Run:
             kafka=self.config.target.kafka,
         )
         self.writer.progress = status
-        status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
+        status.indexes, status.kafka, status.files = self.writer.indexes, self.writer.kafka, self.writer.files
         self._changed_settings = ChangedSettings(self.config, self.writer)
         settings = connection_settings(self.config)
         detectors = (
@@ -390,7 +391,7 @@ class _Run:
 
         In the last case (None, and ``superseded``) the next query resumes from the checkpoint, with the new one.
         """
-        self._freshness = 0.0 if once else _freshness(self.config, self.lake)
+        self._freshness = 0.0 if once else freshness_seconds(self.config, self.lake)
         self._changed_settings.request_rereads()
         query = self._start(once)
         try:
@@ -413,6 +414,7 @@ class _Run:
                     self.ended = True
                     return None
                 self._count_tasks()
+                self._count_requests()
         except Exception as error:  # noqa: BLE001 - _cause finds the error in any form that Spark gives it
             if not stop.wait(_SIGNAL_SECONDS):
                 if jvm_ended(self.spark, error):
@@ -462,6 +464,12 @@ class _Run:
                 stages = [*filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))]
                 done = sum(stage.numCompletedTasks for stage in stages)
                 self._status.counts_tasks(done, sum(stage.numTasks for stage in stages))
+
+    def _count_requests(self) -> None:
+        """Report the requests to the lake's store, if Spark can tell its own."""
+        if self.requests is not None:
+            with contextlib.suppress(Exception):  # a lost JVM is detected elsewhere
+                self._status.counts_requests(self.requests.read())
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch; return when the next one may begin."""
@@ -530,11 +538,6 @@ def rest_seconds(report: BatchReport, freshness: float, elapsed: float, now: flo
 def _is_being_read(state: TableState) -> bool:
     """Return whether the next batches have to read rows of the table: a pause would count as time of live changes."""
     return state.state == State.SNAPSHOTTING or state.successor is not None
-
-
-def _freshness(config: PipelineConfig, lake: Lake) -> float:
-    wanted = config.target.freshness_ms
-    return (_FRESHNESS if lake.is_local else _STORE_FRESHNESS) if wanted is None else wanted / 1000
 
 
 def source_options(

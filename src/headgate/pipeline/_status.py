@@ -27,7 +27,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,10 +46,12 @@ from headgate.sinks import BatchReport, Progress
 from headgate.status import (
     Activity,
     BatchStatus,
+    FilesStatus,
     IndexStatus,
     KafkaStatus,
     LagStatus,
     Phase,
+    RequestsStatus,
     SignalStatus,
     Status,
     TableStatus,
@@ -121,6 +123,8 @@ class StatusWriter(Progress):
         """Returns the state of the key indexes."""
         self.kafka: Callable[[], KafkaStatus | None] = lambda: None
         """Returns what Kafka has of this run."""
+        self.files: Callable[[], Mapping[str | None, FilesStatus]] = dict
+        """Returns the files of each table in the lake; None: of headgate's own."""
         self._written = clock()
         self._warned = False
         self._may_be_noted = True
@@ -189,6 +193,11 @@ class StatusWriter(Progress):
         with self._lock:
             if self._under_way is not None:
                 self._under_way.counts_tasks(done, number, self._clock())
+
+    def counts_requests(self, requests: RequestsStatus) -> None:
+        """Note the run's requests to the lake's store."""
+        with self._lock:
+            self._status = self._status.model_copy(update={"requests": requests})
 
     @property
     def is_reading(self) -> bool:
@@ -303,7 +312,11 @@ class StatusWriter(Progress):
         if self._status.state not in ("running", "idle"):
             return self._status.at_rest().model_copy(update={"updated_us": now_us})
         rates = self._rates.at(self._clock(), self._under_way)
-        tables = {name: _at_rate(table, rates.tables.get(name, 0.0)) for name, table in self._status.tables.items()}
+        files = self.files()
+        tables = {
+            name: _with(table, changes_per_second=rates.tables.get(name, 0.0), files=files.get(name, table.files))
+            for name, table in self._status.tables.items()
+        }
         lag = self._lag_at(now_us)
         waits = self._phase == "waiting"
         self._history.add(now_us, lag, rates.changes)
@@ -315,6 +328,7 @@ class StatusWriter(Progress):
             "as_of_us": now_us if waits else self._status.as_of_us,
             "freshness": self._freshness.at(self._clock()),
             "history": self._history.status(),
+            "files": sum(files.values(), FilesStatus()) if files else self._status.files,
             "index": self.indexes(),
             "kafka": self.kafka(),
             "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
@@ -445,6 +459,7 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         as_of_us=before.as_of_us if before else None,
         batch=before.batch if before else None,
         tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
+        files=before.files if before else None,
         signals=tuple(one for one in before.signals if one.state is not SignalState.SENT) if before else (),
         recent=before.recent if before else (),
         warnings=before.warnings if before else (),
@@ -477,6 +492,7 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
             rows=known.rows + rows,
             hook=state.hook,
             ignored=tuple(state.ignored.texts()),
+            files=known.files,
             **snapshot,
         )
     return statuses
@@ -495,10 +511,10 @@ def _writes(report: BatchReport, before: dict[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _at_rate(table: TableStatus, changes: float) -> TableStatus:
-    if table.changes_per_second == changes:
+def _with(table: TableStatus, **values: Any) -> TableStatus:
+    if all(getattr(table, name) == value for name, value in values.items()):
         return table
-    return table.model_copy(update={"changes_per_second": changes})
+    return table.model_copy(update=values)
 
 
 def _as_of(report: BatchReport, before: int | None) -> int | None:

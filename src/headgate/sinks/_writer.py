@@ -63,6 +63,7 @@ from headgate.names import split_table
 from headgate.sinks._forgotten import forget_tables
 from headgate.sinks._planner_messages import PlannerMessages
 from headgate.sinks._report import BatchReport, Progress, log_signals
+from headgate.status import FilesStatus
 from headgate.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ __all__ = ["BatchWriter"]
 log = logging.getLogger("headgate")
 
 
-_RETENTION_HOURS: Final[int] = TargetConfig.model_fields["retention_hours"].default
+_RETENTION_HOURS: Final[float] = TargetConfig.model_fields["retention_hours"].default
 
 
 class BatchWriter:
@@ -203,6 +204,13 @@ class BatchWriter:
     def kafka(self) -> KafkaStatus | None:
         """Return what Kafka has of this run; None: the pipeline sends nothing to it."""
         return self._kafka.status if self._kafka is not None else None
+
+    def files(self) -> dict[str | None, FilesStatus]:
+        """Return the files of each source table in the lake; None: of headgate's own tables."""
+        files: dict[str | None, FilesStatus] = {}
+        for table, counts in self.upkeep.files():
+            files[table] = files.get(table, FilesStatus()) + FilesStatus(**counts._asdict())
+        return files
 
     def close(self) -> None:
         """Stop the background work, and the connection to Kafka."""

@@ -26,12 +26,14 @@ from headgate.status._noted import newest
 __all__ = [
     "Activity",
     "BatchStatus",
+    "FilesStatus",
     "FreshnessStatus",
     "HistoryStatus",
     "IndexStatus",
     "KafkaStatus",
     "LagStatus",
     "Phase",
+    "RequestsStatus",
     "SignalStatus",
     "SnapshotStatus",
     "Status",
@@ -43,6 +45,7 @@ __all__ = [
     "waiting_signals",
 ]
 
+_DAY_SECONDS: Final = 86_400
 _OLD_US = 60_000_000
 """A run writes every 5 s. After a minute without a write it hangs, or its machine is gone."""
 
@@ -69,6 +72,31 @@ _SORT_RANKS: Final[Mapping[str, int]] = {
     State.DROPPED: 5,
 }
 _OTHER_RANK: Final = 4
+
+
+class FilesStatus(_Model):
+    """Files that exist: data files, deletion vectors, log files; the bytes of the first two.
+
+    Those that only earlier batches need are included, until the retention ends.
+    """
+
+    data: int = 0
+    vectors: int = 0
+    log: int = 0
+    bytes: int = 0
+
+    @property
+    def number(self) -> int:
+        """Number of all files."""
+        return self.data + self.vectors + self.log
+
+    def __add__(self, other: FilesStatus) -> FilesStatus:
+        return FilesStatus(
+            data=self.data + other.data,
+            vectors=self.vectors + other.vectors,
+            log=self.log + other.log,
+            bytes=self.bytes + other.bytes,
+        )
 
 
 class TableStatus(_Model):
@@ -98,6 +126,8 @@ class TableStatus(_Model):
     """``module:function@version`` that makes the table's columns."""
     ignored: tuple[str, ...] = ()
     """How its columns differ from MySQL's, because changes of these were ignored."""
+    files: FilesStatus | None = None
+    """Its files in the lake, its changelog's included, when they were last cleaned up; None: not known yet."""
 
     @property
     def is_suspended(self) -> bool:
@@ -180,6 +210,23 @@ class KafkaStatus(_Model):
     messages: int = 0
     bytes: int = 0
     seconds: float = 0.0
+
+
+class RequestsStatus(_Model):
+    """Requests to the lake's object store since the run began, ``seconds`` ago.
+
+    Of the processes on this machine: the run, Spark's checkpoint, the planner, and tasks unless a cluster has them.
+    """
+
+    seconds: float = 0.0
+    put: int = 0
+    get: int = 0
+    list: int = 0
+    delete: int = 0
+
+    def a_day(self, number: int) -> int:
+        """Return how many a day ``number`` of them make."""
+        return round(number * _DAY_SECONDS / max(1.0, self.seconds))
 
 
 class TableReadProgress(_Model):
@@ -273,7 +320,8 @@ class Status(_Model):
     ``as_of_us``: the lake has everything that the server had committed at this time; None: not known yet. ``writes``:
     by :class:`~headgate.lake.WriteMethod`, how often this run wrote a batch into a current table that way. ``batch``:
     the newest. ``recent``: the last ones, newest first; a long ``gtid`` of theirs is cut at its beginning. ``signals``:
-    those that a batch has taken, newest first; :func:`read_status` adds those that none has.
+    those that a batch has taken, newest first; :func:`read_status` adds those that none has. ``files``: of all tables,
+    headgate's own included. ``requests``: None for a lake that is a folder.
     """
 
     v: Literal[2] = 2
@@ -297,6 +345,8 @@ class Status(_Model):
     writes: dict[str, int] = Field(default_factory=dict)
     index: IndexStatus | None = None
     kafka: KafkaStatus | None = None
+    files: FilesStatus | None = None
+    requests: RequestsStatus | None = None
     snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
     signals: tuple[SignalStatus, ...] = ()

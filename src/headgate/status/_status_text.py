@@ -5,10 +5,12 @@ from __future__ import annotations
 from headgate.lake import Place
 from headgate.status._status import (
     Activity,
+    FilesStatus,
     FreshnessStatus,
     IndexStatus,
     KafkaStatus,
     LagStatus,
+    RequestsStatus,
     SignalStatus,
     SnapshotStatus,
     Status,
@@ -22,6 +24,7 @@ __all__ = [
     "counted",
     "duration",
     "figures_text",
+    "files_text",
     "freshness_text",
     "gtid_text",
     "index_text",
@@ -32,8 +35,10 @@ __all__ = [
     "progress_lines",
     "progress_text",
     "rates_text",
+    "requests_text",
     "signal_text",
     "snapshot_text",
+    "storage_lines",
     "table_remarks",
     "table_text",
 ]
@@ -106,7 +111,40 @@ def kafka_text(kafka: KafkaStatus | None) -> str:
     """Return ``Kafka has 1,250 messages of this run, 3.1 MB``; empty without Kafka."""
     if kafka is None:
         return ""
-    return f"Kafka has {counted(kafka.messages, 'message')} of this run, {kafka.bytes / 1e6:,.1f} MB"
+    return f"Kafka has {counted(kafka.messages, 'message')} of this run, {_megabytes(kafka.bytes)}"
+
+
+def files_text(files: FilesStatus | None) -> str:
+    """Return ``29 files, 0.3 MB``; empty while unknown."""
+    return "" if files is None else f"{counted(files.number, 'file')}, {_megabytes(files.bytes)}"
+
+
+def requests_text(requests: RequestsStatus | None) -> str:
+    """Return ``480,000 PUT and LIST, 854,000 GET a day``, at the rate of this run; empty without an object store."""
+    if requests is None or not requests.seconds:
+        return ""
+    put, get = requests.a_day(requests.put + requests.list), requests.a_day(requests.get)
+    return f"{put:,} PUT and LIST, {get:,} GET a day"
+
+
+def storage_lines(status: Status) -> list[str]:
+    """Return the lake's files and its requests, if they are known."""
+    files, requests = status.files, requests_text(status.requests)
+    lines = [] if files is None else [f"files: {_files_by_kind(files)}"]
+    if requests and status.requests is not None:
+        lines.append(f"requests: {requests}, as in the last {duration(status.requests.seconds)}")
+    return lines
+
+
+def _files_by_kind(files: FilesStatus) -> str:
+    return (
+        f"{files.data:,} of data, {files.vectors:,} of deletion vectors, {files.log:,} of logs;"
+        f" {_megabytes(files.bytes)}"
+    )
+
+
+def _megabytes(number: int) -> str:
+    return f"{number / 1e6:,.1f} MB"
 
 
 def rates_text(status: Status) -> str:

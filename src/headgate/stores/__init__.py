@@ -15,17 +15,23 @@ from headgate.stores._access import (
     store_errors,
 )
 from headgate.stores._folder import FileIdentity, Folder, Listed, folder_of
+from headgate.stores._requests import COUNTS_VARIABLE, Operation, RequestCounts, read_counts, shared_counts
 
 __all__ = [
+    "COUNTS_VARIABLE",
     "VARIABLE",
     "FileIdentity",
     "Folder",
     "Listed",
+    "Operation",
+    "RequestCounts",
     "check_bucket",
     "check_scheme",
     "folder_of",
     "has_credentials",
     "is_remote",
+    "read_counts",
     "share_credentials",
+    "shared_counts",
     "store_errors",
 ]

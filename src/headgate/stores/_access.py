@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ConfigError, EngineError, StoreUnavailableError, TargetError
+from headgate.stores._requests import Operation, count_requests
 from headgate.stores._settings import Bucket, Settings, arguments_of, parse_uri
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def check_bucket(path: str) -> None:
     """
     with store_errors(path):
         client, key = open_client(path)
+        count_requests(Operation.LIST)
         next(iter(client.list(f"{key}/_headgate", chunk_size=1)), None)
 
 

@@ -6,7 +6,8 @@ of power it is there whole, once its folder is synced, too. A store has what it 
 **A new file** (:meth:`Folder.new_file`) is made for one writer only. In a local folder it is written under a temporary
 name, synced, and linked to its name; S3, GCS and Azure have a PUT that fails if the file exists.
 
-**Listings** of a store are one request per 1,000 files and folder.
+**Listings** of a store are one request per 1,000 files and folder. Each request is counted (``_requests``), but not
+those that obstore repeats by itself.
 
 **Reads.** A file that is opened is read from its end first, as Parquet's footer is. Up to ``_TAIL_BYTES`` come with
 that one request, so a small file takes one. Large ranges are read in several requests at once.
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from headgate.errors import TargetError
 from headgate.files import name_errors, sync, temporary, write_bytes
 from headgate.stores._access import is_remote, open_client, store_errors
+from headgate.stores._requests import Operation, count_requests
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -42,6 +44,11 @@ _AT_ONCE: Final = 16
 """Parallel requests to a store, where one takes 10 to 50 ms."""
 _TAIL_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
+_PUT_BYTES: Final = 5 << 20
+_WRITER_BYTES: Final = 10 << 20
+"""Largest files that obstore puts by one request, and size of the parts of larger ones: whole, and written in parts."""
+_PAGE: Final = 1000
+"""Files and folders of one request of a listing."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems without hard links. There two programs that commit at the same moment can lose one commit, as
 with Delta's own writers, which check and then rename."""
@@ -223,37 +230,39 @@ class _LocalFolder(Folder):
 
 
 class _StoreFolder(Folder):
-    def _open(self, name: str = "") -> tuple[ObjectStore, str]:
-        """Return the client, and a file's path in the bucket."""
+    def _open(self, name: str, request: Operation) -> tuple[ObjectStore, str]:
+        """Return the client, and a file's path in the bucket, for one request."""
         client, root = open_client(self.path)
+        count_requests(request)
         return client, f"{root}/{name}".strip("/")
 
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         with store_errors(self.path):
-            client, path = self._open(name)
+            client, path = self._open(name, Operation.GET)
             if size >= 0:
                 return client.get_range(path, start=offset, length=size).to_bytes() if size else b""
             return client.get(path, options={"range": {"offset": offset}} if offset else {}).bytes().to_bytes()
 
     def open_input(self, name: str) -> Any:
-        return _StoreFile(self.path, *self._open(name))
+        return _StoreFile(self.path, *self._open(name, Operation.GET))
 
     def identity(self, name: str) -> FileIdentity | None:
         with suppress(FileNotFoundError), store_errors(self.path):
-            client, path = self._open(name)
+            client, path = self._open(name, Operation.GET)
             return _of_store(client.head(path))
         return None
 
     def has_folder(self, folder: str) -> bool:
         with store_errors(self.path):
-            client, path = self._open(folder)
+            client, path = self._open(folder, Operation.LIST)
             return any(client.list(path, chunk_size=1))
 
     def _entries(self, folder: str) -> Iterator[Listed | str]:
         start = f"{folder}/" if folder else ""
         with store_errors(self.path):
-            client, path = self._open(folder)
+            client, path = self._open(folder, Operation.LIST)
             listing = client.list_with_delimiter(path)
+            count_requests(Operation.LIST, (len(listing["common_prefixes"]) + len(listing["objects"])) // _PAGE)
         yield from (one.rpartition("/")[2] for one in listing["common_prefixes"])
         for one in listing["objects"]:
             if one["path"] != path:  # Hadoop's object for an empty folder
@@ -264,14 +273,16 @@ class _StoreFolder(Folder):
         from obstore import open_writer
 
         with store_errors(self.path):
-            upload = _Upload(self.path, open_writer(*self._open(name)))
+            upload = _Upload(self.path, open_writer(*self._open(name, Operation.PUT)))
         yield upload
         upload.complete()
 
     def put(self, name: str, data: Any) -> None:
         with _put_errors(self.path):
-            client, path = self._open(name)
-            client.put(path, memoryview(data).cast("B"))
+            client, path = self._open(name, Operation.PUT)
+            view = memoryview(data).cast("B")
+            client.put(path, view)
+            _count_parts(view.nbytes, _PUT_BYTES)
 
     @contextmanager
     def new_file(self, name: str, data: bytes, *, first: bool = False) -> Iterator[Callable[[], None]]:
@@ -281,12 +292,12 @@ class _StoreFolder(Folder):
     def _put_new(self, name: str, data: bytes) -> None:
         """Put a file by a conditional request, which the store decides."""
         with _put_errors(self.path):
-            client, path = self._open(name)
+            client, path = self._open(name, Operation.PUT)
             client.put(path, data, mode="create", use_multipart=False)
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError), store_errors(self.path):
-            client, path = self._open(name)
+            client, path = self._open(name, Operation.DELETE)
             client.delete(path)
 
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
@@ -339,6 +350,13 @@ class _Upload(io.RawIOBase):
         """Have the store create the file; errors are as of :func:`store_errors`."""
         with _put_errors(self._folder):
             self._writer.close()
+        _count_parts(self._size, _WRITER_BYTES)
+
+
+def _count_parts(size: int, part: int) -> None:
+    """Count what an upload in parts takes beside its first request: the parts, and the last request."""
+    if size > part:
+        count_requests(Operation.PUT, -(-size // part) + 1)
 
 
 class _StoreFile(io.RawIOBase):
@@ -350,6 +368,7 @@ class _StoreFile(io.RawIOBase):
         self._folder, self._client, self._file = folder, client, path
         with store_errors(folder):
             if isinstance(client, AzureStore):  # it has no requests for a file's end
+                count_requests(Operation.GET)
                 size = client.head(path)["size"]
                 start = max(0, size - _TAIL_BYTES)
                 tail = client.get_range(path, start=start, end=size) if size else b""
@@ -380,9 +399,11 @@ class _StoreFile(io.RawIOBase):
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : end - self._tail_start]
         with store_errors(self._folder):
+            count_requests(Operation.GET)
             if end - start <= _PART_BYTES:
                 return self._client.get_range(self._file, start=start, end=end)
             starts = range(start, end, _PART_BYTES)
+            count_requests(Operation.GET, len(starts) - 1)
             ends = [min(at + _PART_BYTES, end) for at in starts]
             return b"".join(self._client.get_ranges(self._file, starts=starts, ends=ends))
 

@@ -26,7 +26,17 @@ from headgate.catalog import expressions
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.files import reason_of
-from headgate.status import activity_text, duration, index_text, signal_text, snapshot_text, table_remarks, table_text
+from headgate.status import (
+    activity_text,
+    duration,
+    files_text,
+    index_text,
+    requests_text,
+    signal_text,
+    snapshot_text,
+    table_remarks,
+    table_text,
+)
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import PipelineView, Watched, watch
@@ -215,10 +225,12 @@ def templates() -> Environment:
         clock=_clock,
         count=_count,
         duration=duration,
+        files=files_text,
         index=index_text,
         plots=plots,
         progress=table_text,
         remarks=table_remarks,
+        requests=requests_text,
         signal=signal_text,
         snapshot=snapshot_text,
     )

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from headgate.lake import TABLE_STATES, WriteMethod
-from headgate.status import Activity, FreshnessStatus, Phase, Status, TableStatus
+from headgate.status import Activity, FilesStatus, FreshnessStatus, Phase, Status, TableStatus
 from headgate.ui._pipelines import PipelineView
 
 __all__ = ["CONTENT_TYPE", "exposition"]
@@ -111,10 +111,22 @@ class _StatusMetrics(Collector):
             add("headgate_kafka_messages_total", about, status.kafka.messages)
             add("headgate_kafka_bytes_total", "bytes of their keys and values", status.kafka.bytes)
             add("headgate_kafka_seconds_total", "how long sending them took", status.kafka.seconds)
+        if status.requests is not None:
+            about = "requests of this run to the lake's object store; GET includes HEAD"
+            for operation in ("put", "get", "list", "delete"):
+                add("headgate_store_requests_total", about, getattr(status.requests, operation), operation=operation)
+        if status.files is not None:
+            self._add_files("headgate_lake", "of all tables and headgate's own", status.files)
         if status.batch is not None:
             about = "when the newest batch was committed, seconds since 1970 UTC"
             add("headgate_last_batch_timestamp_seconds", about, status.batch.committed_us / 1e6)
             add("headgate_last_batch_seconds", "how long the newest batch took", status.batch.seconds)
+
+    def _add_files(self, prefix: str, whose: str, files: FilesStatus, **labels: str) -> None:
+        for kind in ("data", "vectors", "log"):
+            about = f"files {whose}, of the whole retention"
+            self._add(f"{prefix}_files", about, getattr(files, kind), kind=kind, **labels)
+        self._add(f"{prefix}_bytes", f"bytes of data files and deletion vectors {whose}", files.bytes, **labels)
 
     def _add_table(self, name: str, table: TableStatus) -> None:
         add = self._add
@@ -125,6 +137,8 @@ class _StatusMetrics(Collector):
         add("headgate_table_changes_total", about, table.changes, table=name)
         about = "snapshot rows of the table that this run has applied"
         add("headgate_table_rows_total", about, table.rows, table=name)
+        if table.files is not None:
+            self._add_files("headgate_table", "of the table", table.files, table=name)
         if table.state == "snapshotting":
             about = "chunks of the table's snapshot that are done, while it is read"
             add("headgate_table_chunks_done", about, table.chunks_done, table=name)

@@ -1,7 +1,8 @@
 """Removal of files from one table's folder that no version needs that has to stay readable.
 
 Data files and deletion vectors are removed as soon as no such version has them; log files as soon as a checkpoint
-replaces them; files that no commit names after a day, because a batch in progress may have written them.
+replaces them; files that no commit names after a day, because a batch in progress may have written them. The log names
+all but the last kind, so files go as fast as they come, without listings.
 
 A folder is listed at most once an hour: after a change of the table, once more a day later, and after a failed removal.
 
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.delta import FileHistory, files_of, old_log_files
+from headgate.delta import FileHistory, LogFiles, files_of
 from headgate.errors import HeadgateError
 from headgate.lake import MERGED
 
@@ -24,9 +25,6 @@ __all__ = ["Amount", "FileRemover"]
 
 log = logging.getLogger("headgate")
 
-_OLD_VERSIONS: Final = 500
-"""List the log after this many versions that are no longer needed. Each program that opens the table lists it, too: 2
-µs a file."""
 _YIELD_FILES: Final = 100
 
 
@@ -69,6 +67,7 @@ class FileRemover:
         self.folder, self._times = folder, times or UpkeepTimes()
         self.removed = Amount()
         self.history = FileHistory(folder, 0)
+        self.log = LogFiles(folder)
         self._dry = dry
         self._changed_at = self._checked_at = self._listed_at = 0.0
         self._listed_version = self._log_from = -1
@@ -84,7 +83,7 @@ class FileRemover:
         :param oldest: the oldest version that has to stay readable.
         """
         if self.history.version < 0 or not self.history.is_continued():
-            self.history = FileHistory(self.folder, oldest)
+            self.history, self.log = FileHistory(self.folder, oldest), LogFiles(self.folder)
             self._checked_at = self._listed_at = 0.0
         known = self.history.version
         yield from self.history.follow()
@@ -94,22 +93,24 @@ class FileRemover:
     def clean(self, oldest: int) -> Iterator[None]:
         """Remove what no version from ``oldest`` on needs: what the log names, now and then also what listings find."""
         history = self.history
-        names = history.unneeded(oldest)
+        names, before = history.unneeded(oldest), self.removed.bytes
         if MERGED not in history.properties:  # else they are other tables' files, which are removed with those
             yield from self._remove(names)
-        history.forget(names)
+        history.forget(names, self.removed.bytes - before)
         if not history.is_removable:
             return
         now = time.time()
-        is_hour, again, before = now - self._checked_at >= self._times.listing, False, now - self._times.orphan
+        is_hour, again, old = now - self._checked_at >= self._times.listing, False, now - self._times.orphan
         if is_hour:
             again, self._has_failed, self._checked_at = self._has_failed, False, now
         if is_hour and (again or self._may_have_orphans(now)):
             self._listed_at, self._listed_version = now, history.version
-            yield from self._remove_orphans(before)
-        if (is_hour and (again or oldest != self._log_from)) or oldest - self._log_from >= _OLD_VERSIONS:
+            yield from self._remove_orphans(old)
+        if is_hour and (again or oldest != self._log_from):
             self._log_from = oldest
-            yield from self._remove(old_log_files(self.folder, oldest, before))
+            yield from self._remove(self.log.old_by_listing(oldest, old))
+        else:
+            yield from self._remove(self.log.old_by_name(oldest))
 
     def _may_have_orphans(self, now: float) -> bool:
         """Return whether there may be files of no commit that the last listing missed, or found too young."""

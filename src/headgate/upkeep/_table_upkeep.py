@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.delta import (
     CODECS,
@@ -21,18 +21,39 @@ from headgate.delta import (
     files_of,
     unsupported_requirements,
     version_at,
+    write_checkpoint,
 )
-from headgate.lake import Form, Lake, find_newest, key_of, retire, table_schema
+from headgate.lake import MERGED, Form, Lake, find_newest, key_of, retire, table_schema
 from headgate.upkeep._file_removal import FileRemover, UpkeepTimes
 from headgate.upkeep._retained_versions import RetainedVersions, ledger_spans
 
 if TYPE_CHECKING:
     from headgate.lake import LedgerRow
 
-__all__ = ["IDLE_FILES", "TableUpkeep", "fold_layout", "internal_tables", "load_retained", "small_files"]
+__all__ = [
+    "BEHIND_VERSIONS",
+    "IDLE_FILES",
+    "TableFiles",
+    "TableUpkeep",
+    "fold_layout",
+    "internal_tables",
+    "load_retained",
+    "small_files",
+]
 
 IDLE_FILES: Final = 4
 """Number of small files of a class that are folded in an idle table."""
+BEHIND_VERSIONS: Final = 8
+"""Clean a table before its turn when so many of its versions are no longer needed."""
+
+
+class TableFiles(NamedTuple):
+    """Files of a table: of data, of deletion vectors, of the log; the bytes of the first two."""
+
+    data: int
+    vectors: int
+    log: int
+    bytes: int
 
 
 def internal_tables(lake: Lake) -> list[str]:
@@ -130,6 +151,32 @@ class TableUpkeep:
         is_idle_now = cleaned_at < committed_at + self.times.idle <= now
         is_known = version <= self.remover.history.version and self._retained.oldest(self.folder, since) == oldest
         return is_known and not is_idle_now and now - cleaned_at < self.times.rest
+
+    def is_behind(self, since: float) -> bool:
+        """Return whether many versions are no longer needed since the last cleaning, which was in this run.
+
+        :param since: when the retention began.
+        """
+        oldest = self._retained.oldest(self.folder, since)
+        return self._cleaned is not None and oldest is not None and oldest - self._cleaned[1] >= BEHIND_VERSIONS
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the log."""
+        version = write_checkpoint(self.folder)
+        if version is not None:
+            self.remover.log.note_checkpoint(version)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its files are known, and its own: not those of the tables that it shows."""
+        return self.remover.history.version >= 0 and MERGED not in self.remover.history.properties
+
+    def files(self) -> TableFiles:
+        """Return the files that existed at the last cleaning, those included that only older versions need."""
+        history = self.remover.history
+        return TableFiles(
+            history.existing_data_files, history.vectors, self.remover.log.count(history.version), max(0, history.bytes)
+        )
 
     def clean(self, since: float, newest: LedgerRow | None) -> Iterator[None]:
         """Remove what no version needs that has to stay readable if the retention began at ``since``.

@@ -8,6 +8,9 @@ The ledger determines which versions have to stay readable (``_retained_versions
 another program has compacted the table (commits that change no data), the next ledger row *adopts* its version, so that
 the other program's VACUUM does not break the newest row.
 
+**Often enough.** What versions leave behind goes as fast as batches make new ones: a table of which many versions are
+no longer needed is cleaned before the next round. So the files that nothing needs do not grow with the rate of batches.
+
 **On S3** each look costs requests. A table that no batch has changed is checked again when a version of it is no longer
 needed, when it has been idle for long enough to be folded, and each hour, because another program may have compacted
 it.
@@ -25,7 +28,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headgate.delta import checkpointed_version, worth_checkpoint, write_checkpoint
+from headgate.delta import checkpointed_version, worth_checkpoint
 from headgate.errors import HeadgateError
 from headgate.lake import Lake, followed_log, versions_of
 from headgate.upkeep._background import Background
@@ -33,7 +36,9 @@ from headgate.upkeep._file_removal import Amount, UpkeepTimes
 from headgate.upkeep._folds import Folds
 from headgate.upkeep._retained_versions import RetainedVersions
 from headgate.upkeep._table_upkeep import (
+    BEHIND_VERSIONS,
     IDLE_FILES,
+    TableFiles,
     TableUpkeep,
     fold_layout,
     internal_tables,
@@ -49,6 +54,8 @@ __all__ = ["Upkeep"]
 log = logging.getLogger("headgate")
 
 ROUND_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 5.0
+"""Time between two looks for tables to clean before the next round."""
 _FILES: Final = 16
 """Number of small files of a class that are folded in a table that is not idle."""
 _COMMIT_SECONDS: Final = 0.2
@@ -71,7 +78,9 @@ class Upkeep:
         self.folds = Folds(self.background)
         self.retained = RetainedVersions()
         self._is_loaded = False
+        self._next_round = 0.0  # by the monotonic clock
         self._newest: LedgerRow | None = None
+        self._ledger_version = -1
         self._tables: dict[str, TableUpkeep] = {}
 
     @property
@@ -79,13 +88,21 @@ class Upkeep:
         """Files removed since the start."""
         return sum((table.remover.removed for table in list(self._tables.values())), Amount())
 
+    def files(self) -> list[tuple[str | None, TableFiles]]:
+        """Return the files of each Delta table that was cleaned, with its source table; None: the ledger names none.
+
+        What merged tables show are files of other tables.
+        """
+        tables = [table for table in list(self._tables.values()) if table.is_counted]
+        return [(table.source and table.source[0], table.files()) for table in tables]
+
     def _table(self, folder: str) -> TableUpkeep:
         table = self._tables.get(folder)
         return table or self._tables.setdefault(folder, TableUpkeep(folder, self.retained, self.times))
 
     def start(self) -> None:
         """Start to work in parallel with the batches."""
-        self.background.repeat(self.round, ROUND_SECONDS)
+        self.background.repeat(self._look, LOOK_SECONDS)
 
     def close(self) -> None:
         """End, and remove what was prepared and not committed."""
@@ -106,7 +123,7 @@ class Upkeep:
             for column, folder, number in versions_of(self._lake, state, state.place):
                 versions[folder] = number
                 self._table(folder).source = (table, column)
-        self._newest = replace(row, tables=dict(row.tables))
+        self._newest, self._ledger_version = replace(row, tables=dict(row.tables)), version
         for merged in row.merged:
             versions |= {folder: number for _, folder, number in versions_of(self._lake, merged, merged.place)}
         self.retained.add(row.committed_at.timestamp(), versions, row.shown(self._lake))
@@ -121,7 +138,7 @@ class Upkeep:
         history = table.remover.history
         if worth_checkpoint(version - table.checkpointed, history.data_files if history.version >= 0 else None):
             table.checkpointed = version
-            self.background.submit(partial(write_checkpoint, folder))
+            self.background.submit(table.checkpoint)
 
     def commit_pending(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
         """Make the waiting commits, and adopt what other programs have compacted. Return the states after that.
@@ -160,6 +177,24 @@ class Upkeep:
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
         table = followed_log(folder).refresh()
         return table.version + 1 if self.folds.finish(folder, table, key) else None
+
+    def _look(self) -> Iterator[None]:
+        """Check all tables if it is time, else those with much to remove; pause now and then."""
+        if time.monotonic() < self._next_round:
+            yield from self.clean_behind()
+            return
+        yield from self.round()
+        self._next_round = time.monotonic() + ROUND_SECONDS
+
+    def clean_behind(self) -> Iterator[None]:
+        """Clean the tables of which many versions are no longer needed; pause now and then."""
+        since = time.time() - self._retention
+        for table in list(self._tables.values()):
+            if table.is_behind(since):
+                yield from self._maintain(table, since)
+        ledger = self._table(self._lake.ledger)
+        if self._ledger_version - ledger.remover.history.version >= BEHIND_VERSIONS:
+            yield from self._maintain(ledger, since)
 
     def round(self) -> Iterator[None]:
         """Check all tables once; pause now and then."""

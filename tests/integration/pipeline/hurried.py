@@ -16,6 +16,7 @@ if __name__ == "__main__":
         (_fold, "_FILES", 4),
         (_upkeep, "_FILES", 4),
         (_upkeep, "ROUND_SECONDS", 1.0),
+        (_upkeep, "LOOK_SECONDS", 1.0),
         (_checkpoint, "_COMMITS", 5),
     ]
     for module, name, value in values:
