@@ -14,9 +14,12 @@ from unittest.mock import patch
 
 import pytest
 
-from headgate.carrier import Batch
+from headgate.apply._keyless import Contents
+from headgate.carrier import Batch, HighWatermark, Message
 from headgate.delta import CommitOutcome, TableLog
-from headgate.errors import CommitConflictError
+from headgate.errors import CommitConflictError, HeadgateError
+from headgate.kafka import KafkaTarget
+from headgate.kafka._log_order import log_order
 from headgate.lake import Ledger
 from headgate.offsets import Hint
 from headgate.snapshot import Window
@@ -63,7 +66,8 @@ def test_a_first_batch_that_is_lost_leaves_nothing() -> None:
     episode.world.traffic(30)
     episode.world.main.settle()
     episode._lose_batch()
-    assert TableLog(pipeline.lake.changelog("d.a", None)).refresh().files, "the lost batch has written it"
+    logs = [TableLog(pipeline.lake.changelog(table, None)) for table in episode.world.tables]
+    assert any(log.refresh().files for log in logs), "the lost batch has written one"
     episode.world.behind_us = 600_000_000
     episode._rest()
     assert episode.pipeline is pipeline, "it went on"
@@ -89,6 +93,38 @@ def test_a_driver_that_is_overtaken_sends_nothing(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CommitConflictError, match="an earlier attempt"):
         driver.batch()
     assert not requests
+
+
+def test_a_driver_that_is_overtaken_sends_no_old_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still before its producer is open, which then fences the other's. Its batch would come after later
+    ones.
+    """
+    wanted = ("kafka", "exactly-once")
+    episode = next(one for one in map(Episode, range(99)) if (one.pipeline.modes[-1], one.pipeline.delivery) == wanted)
+    world, pipeline = episode.world, episode.pipeline
+    first = Driver(world, pipeline)
+    while first.batch():
+        pass
+    driver, other = Driver(world, pipeline), Driver(world, pipeline)
+    assert driver.writer._kafka is not None
+    opened = driver.writer._kafka._open
+
+    def overtaken() -> Any:
+        monkeypatch.undo()
+        for _ in range(2):
+            assert other.batch()
+            world.traffic(9)
+            world.main.settle()
+        return opened()
+
+    world.traffic(9)
+    world.main.settle()
+    monkeypatch.setattr(driver.writer._kafka, "_open", overtaken)
+    with pytest.raises(HeadgateError, match=r"another program|an earlier attempt"):
+        driver.batch()
+    pipeline.has_second = episode._had_second = True
+    episode._rest()
+    assert episode.pipeline is pipeline, "it went on"
 
 
 # --- mends that are taken out
@@ -167,6 +203,43 @@ def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
     return patch("headgate.carrier.ControlFolder.stale", lambda self: frozenset())
 
 
+def _no_wait_for_brokers() -> AbstractContextManager[Any]:
+    """A batch gets into the ledger before the brokers have its messages."""
+    return patch.object(KafkaTarget, "_flush", lambda self, producer: None)
+
+
+def _no_log_order() -> AbstractContextManager[Any]:
+    """Messages of a key come in another order."""
+
+    def backwards(records: Any, columns: Any) -> Iterator[Any]:
+        for one in log_order(records, columns):
+            yield one.take(list(reversed(range(one.num_rows))))
+
+    return patch("headgate.kafka._target.log_order", backwards)
+
+
+def _a_copy_is_not_counted() -> AbstractContextManager[Any]:
+    """One of the rows that a batch adds to a table without a key is left out."""
+    added = Contents.added
+
+    def fewer(self: Contents) -> Iterator[Any]:
+        for number, batch in enumerate(added(self)):
+            yield batch.slice(number == 0)
+
+    return patch.object(Contents, "added", fewer)
+
+
+def _no_watermarks() -> AbstractContextManager[Any]:
+    """Rows that were kept or dropped while they were read count as exact at once."""
+    add = Batch._add
+
+    def without(self: Batch, message: Message) -> None:
+        if not isinstance(message, HighWatermark):
+            add(self, message)
+
+    return patch.object(Batch, "_add", without)
+
+
 @pytest.mark.parametrize(
     "without",
     [
@@ -179,6 +252,10 @@ def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
         _no_undoing_of_lost_batches,
         _no_markers,
         _no_order_of_batches,
+        _no_wait_for_brokers,
+        _no_log_order,
+        _a_copy_is_not_counted,
+        _no_watermarks,
         pytest.param(_stale_tables_are_forgotten, marks=pytest.mark.long),
     ],
 )
