@@ -12,7 +12,9 @@ visible and executed, statements, binlog files, purges, failovers that lose noth
 the contracts of ``headgate.replication`` and ``headgate.snapshot``. ``sinks``, ``contents``: rows of tables as Python
 values, changed as ``headgate.decide.actions`` says. ``broker``: Kafka's partitions, producers and transactions.
 ``store``: put-if-absent, with answers that are lost, late, repeated, or wrong. ``world``: time, and the scheduler. Not
-simulated: bytes, sockets, Spark, the relay, upkeep, changes of columns, filters.
+simulated: bytes, sockets, Spark, upkeep, changes of columns, filters.
+
+**The relay** has episodes of its own (``relay``): archive, buffer, and consumers with checkpoints, on real files.
 
 **Interleavings.** Code of headgate runs in one thread. Wherever it leaves headgate it comes to a boundary
 (``World.pause``), and there the scheduler lets transactions, statements, failovers, a kill or a second process happen.
@@ -22,7 +24,7 @@ So a second process also runs while the first one writes tables (docs/how-to/run
 replicated, or delivered to a task; a header read; a chunk read begun, or ended with its window; a batch planned, read,
 done, repeated; a table decided; an action applied; a version of a table committed; a message accepted; a ledger row,
 and its judgement; an answer lost, late, failed or repeated; a kill, start, signal, statement, failover, purge, reset,
-lost checkpoint.
+lost checkpoint. Of a relay also: an operation on a file; a transaction archived, appended to the buffer, consumed.
 
 **The oracle** (``oracle``) reads the logs of tables itself. Each row of the ledger must name states that the source
 had; at rest the lake is the source, changelogs have each change once and in order, so do Kafka's consumers

@@ -22,12 +22,15 @@ from headgate.kafka import KafkaTarget
 from headgate.kafka._log_order import log_order
 from headgate.lake import Ledger
 from headgate.offsets import Hint
+from headgate.relay.archive._files import LogSegment
+from headgate.relay.server._segments import newest_stored_scn, stored_segments
 from headgate.snapshot import Window
 from headgate.spark import Planner
 from tests.simulation import reading
 from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
+from tests.simulation.relay import RelayEpisode
 from tests.simulation.source import Server
 
 STEPS = 20_000
@@ -267,6 +270,39 @@ def test_a_missing_mend_is_noticed(without: Callable[[], AbstractContextManager[
             except Exception:  # noqa: BLE001 - a verdict, or an error of headgate's that never happens
                 return
     pytest.fail("not noticed")
+
+
+def _later_windows_stay() -> AbstractContextManager[Any]:
+    """A buffer that starts keeps windows that come again."""
+
+    def all_stored(folder: Path, _: int) -> Any:
+        return stored_segments(folder, newest_stored_scn(folder))
+
+    return patch("headgate.relay.server._buffer.stored_segments", all_stored)
+
+
+def _open_transactions_stay() -> AbstractContextManager[Any]:
+    """A dump that ends leaves the part of a transaction, which the next dump sends again."""
+    return patch.object(LogSegment, "drop_open", lambda self: None)
+
+
+@pytest.mark.parametrize("without", [_later_windows_stay, _open_transactions_stay])
+def test_a_missing_mend_of_the_relay_is_noticed(without: Callable[[], AbstractContextManager[Any]]) -> None:
+    with without():
+        for seed in range(SEEDS):
+            episode = RelayEpisode(seed)
+            try:
+                episode.run(seeds_of(seed))
+            except Exception:  # noqa: BLE001 - as above
+                return
+    pytest.fail("not noticed")
+
+
+def test_a_simulated_relay_is_exact() -> None:
+    for seed in range(4):
+        episode = RelayEpisode(seed)
+        episode.run(seeds_of(seed))
+        assert episode.figures["consumer judged at rest"] == 3
 
 
 def test_a_failing_episode_shrinks() -> None:
