@@ -6,6 +6,8 @@ runs the last batch again, unless it is done. Without a batch that is done it as
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,12 +15,15 @@ from headgate.carrier import Batch, Message
 from headgate.errors import StorageError
 from headgate.lake import Lake, followed_log
 from headgate.offsets import SourceOffset
+from headgate.policies import Window
 from headgate.positions import Position
 from headgate.spark import Options, Planner, Task, plan_tasks
+from tests.simulation.broker import Broker
 from tests.simulation.planning import SimulatedServer
 from tests.simulation.reading import read_task
-from tests.simulation.sinks import Spark, Writer
-from tests.simulation.source import TABLES, UUIDS, Counts, Server
+from tests.simulation.sinks import Delivery, Spark, Writer
+from tests.simulation.source import UUIDS, Counts, Server
+from tests.simulation.tables import SHAPES
 from tests.simulation.world import World
 
 __all__ = ["Driver", "Fault", "Pipeline", "counts_of"]
@@ -32,10 +37,14 @@ class Fault(AssertionError):
 
 @dataclass
 class Pipeline:
-    """What outlasts processes: a lake and Spark's checkpoint."""
+    """What outlasts processes: a lake, brokers, and Spark's checkpoint."""
 
     lake: Lake
     modes: tuple[str, ...]
+    broker: Broker
+    delivery: Delivery
+    window: Window
+    """What becomes of rows that change while they are read, where images are whole."""
     cut: str
     share: str
     limit: int | None
@@ -57,6 +66,15 @@ class Pipeline:
     """Whether the history was rewritten during a planning."""
     judged: int = 0
     """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
+    has_second: bool = False
+    """Whether a second driver has run."""
+    has_lost_batch: bool = False
+    """Whether Spark's checkpoint was lost with a batch that was not done: the next batch is another one."""
+    message_begins: list[str] = field(default_factory=list)
+    """The same as ``begins``, for messages: those of lost batches stay."""
+    has_message_gap: bool = False
+    """Whether messages may lack changes: the stream began again, before a batch was in the ledger or without its
+    position."""
 
     def options(self, epoch: int, written_epoch: int, applied: str | None) -> Options:
         plain = {
@@ -69,11 +87,16 @@ class Pipeline:
             "retry_seconds": "2",
             "snapshot_share": self.share,
             "snapshot_cut": self.cut,
-            "append": "false" if "changelog" in self.modes else "true",
+            "append": "false" if {"changelog", "kafka"} & {*self.modes} else "true",
+            "window": json.dumps({"*": self.window, **self.rules()}),
             "epoch": str(epoch),
             "written_epoch": str(written_epoch),
         }
         return Options.parse({**plain, **({"applied": applied} if applied else {})})
+
+    def rules(self) -> Mapping[str, Window]:
+        """Return by table what becomes of rows that change while they are read."""
+        return {table: "keep" if shape.logs_parts else self.window for table, shape in SHAPES.items()}
 
     def is_intact(self, world: World) -> bool:
         """Return whether the source still has every transaction that the stream counts as read."""
@@ -92,6 +115,21 @@ class Pipeline:
         """Count transactions after an offset as not read."""
         counts = counts_of(offset.gtid)
         self.had = {key: us for key, us in self.had.items() if key[1] <= counts[key[0]]}
+
+    def note_begin(self, gtid: str) -> None:
+        """Note where the stream may have begun."""
+        self.begins.append(gtid)
+        self.message_begins.append(gtid)
+
+    def lose_checkpoint(self, *, was_entered: bool) -> None:
+        """Forget what Spark's checkpoint has.
+
+        :param was_entered: whether the ledger has a row.
+        """
+        self.has_lost_batch |= self.done < len(self.offsets)
+        self.has_message_gap |= self.has_lost_batch and not was_entered
+        self.done = 0
+        self.offsets, self.eras, self.plans = [], [], []
 
     def note_plan(self, world: World, part: Position, before: Server) -> dict[tuple[int, int], int]:
         """Return the transactions of a set that is planned: origin and number → commit time.
@@ -112,9 +150,9 @@ class Driver:
         self.world, self.pipeline = world, pipeline
         world.now_us += 2_000_000  # a JVM starts
         followed_log.cache_clear()
-        self.writer = Writer(pipeline.lake, pipeline.modes)
+        self.writer = Writer(pipeline.lake, pipeline.modes, pipeline.delivery)
         self.writer.resume()
-        self.writer.check_targets(Spark(), TABLES)  # type: ignore[arg-type]
+        self.writer.check_targets(Spark(), world.tables)  # type: ignore[arg-type]
         last, newest = self.writer.ledger.last, self.writer.newest_epoch(Spark())  # type: ignore[arg-type]
         options = pipeline.options(last.epoch if last else 0, newest, last.gtid if last else None)
         self.planner = Planner(
@@ -151,7 +189,7 @@ class Driver:
             pipeline.eras.append(era)
             pipeline.plans.append(plan)
             if self.writer.ledger.last is None:
-                pipeline.begins.append(end.gtid)
+                pipeline.note_begin(end.gtid)
             world.pause()
         self._run(start, end)
         world.pause()
@@ -175,12 +213,13 @@ class Driver:
                 pipeline.judged, pipeline.is_mixed = self.world.rewritten, False
                 self.world.known_rewrites, before = self.world.rewritten, self.world.main
                 pipeline.has_gap = self.writer.ledger.last is not None
+                pipeline.has_message_gap |= pipeline.has_gap
             pipeline.forget_after(self._start)  # what lost batches read is not read
             pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
             if pipeline.offsets:  # the first batch ends before the new beginning
                 pipeline.forget_after(SourceOffset.from_json(pipeline.offsets[-1]))
             if self.writer.ledger.last is None:
-                pipeline.begins.append(self._start.gtid)
+                pipeline.note_begin(self._start.gtid)
         return self._start
 
     def _run(self, start: SourceOffset, end: SourceOffset) -> None:
@@ -201,12 +240,12 @@ class Driver:
 
     def evaluate(self, tasks: list[Task]) -> list[Message]:
         """Run each task, some twice: of those, one attempt counts."""
-        messages: list[Message] = []
+        messages, rules = list[Message](), self.pipeline.rules()
         for task in tasks:
-            made = read_task(self.world, task)
+            made = read_task(self.world, task, rules)
             if self.world.heat and self.world.choose.one_in(16):
                 self.world.count("task computed again")
-                again = read_task(self.world, task)
+                again = read_task(self.world, task, rules)
                 made = self.world.choose.pick((made, again))
             messages += made
         return messages

@@ -2,17 +2,22 @@
 
 After each batch: each new row of the ledger has a greater epoch, a GTID set that contains the one before, and for each
 ``live`` table exactly the rows that the source had at that set. At rest: the ledger has everything, each table is
-``live`` and equal to the source, and the changelog has each change once, in the order of the source's log.
+``live`` and equal to the source, the changelog has each change once, in the order of the source's log, the versions of
+a history follow each other, and each is a change of the source. Kafka is judged as its consumers see it (``messages``).
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.simulation.driver import Fault, Pipeline, counts_of
-from tests.simulation.source import TABLES
+from tests.simulation.messages import judge_messages
+from tests.simulation.source import UUIDS
+from tests.simulation.tables import SHAPES, Rows
 from tests.simulation.world import World
 
 __all__ = ["Oracle"]
@@ -48,15 +53,22 @@ class Oracle:
             raise Fault(f"the ledger names version {version} of {folder}, which does not exist")
         return (self._world.store.data[name] for name in versions[version])
 
-    def table(self, name: str, version: int) -> dict[int, int]:
-        """Return the rows of a current table."""
-        rows: dict[int, int] = {}
-        for file in self._content(self._pipeline.lake.current(name, None), version):
-            for key, (value, _) in file.items():
-                if key in rows:
-                    raise Fault(f"{name} has the key {key} twice")
-                rows[key] = value
+    def table(self, name: str, version: int) -> Rows:
+        """Return the rows of a current table, or the open ones of a history, as the source has them."""
+        files = self._content(self._pipeline.lake.current(name, None), version)
+        if not SHAPES[name].has_key:
+            return dict(Counter(copy[0] for file in files for copy in file))
+        rows: dict[int, Any] = {}
+        for file in files:
+            for row in _open_rows(file.to_pylist(), SHAPES[name].columns) if self._has_history else _current_rows(file):
+                if row[0] in rows:
+                    raise Fault(f"{name} has the key {row[0]} twice")
+                rows[row[0]] = row
         return rows
+
+    @property
+    def _has_history(self) -> bool:
+        return "history" in self._pipeline.modes
 
     # --- after each batch
 
@@ -117,9 +129,13 @@ class Oracle:
                 waiting.append(f"{name} is {state and state['state']}: {state and state['reason']}")
             elif self.table(name, state["version"]) != rows:
                 raise Fault(f"at rest {name} is {self.table(name, state['version'])}, not {rows}")
-        if "changelog" in self._pipeline.modes:
-            for name in TABLES:
+        for name in world.tables:
+            if "changelog" in self._pipeline.modes:
                 self._judge_changelog(name, states.get(name))
+            if self._has_history and name in states and states[name]["version"] is not None:
+                self._judge_history(name, states[name]["version"])
+            if "kafka" in self._pipeline.modes:
+                judge_messages(world, self._pipeline, name, states.get(name))
         world.count("lake judged at rest")
         return waiting
 
@@ -128,19 +144,20 @@ class Oracle:
         logged: list[tuple[Any, ...]] = []
         if version is not None:
             content = self._content(self._pipeline.lake.changelog(name, None), version)
-            images = [image for file in content for image in file if image[0] in _LOGGED]
-            logged = [(image[2], image[0], image[3], image[4]) for image in sorted(images, key=lambda one: one[1])]
-        if len(set(logged)) < len(logged):
+            images = [image for file in content for image in file if image.op in _LOGGED]
+            logged = [(one.gtid, one.op, one.row, one.absent) for one in sorted(images, key=lambda one: one.seq)]
+        is_whole = SHAPES[name].has_key and not SHAPES[name].logs_parts  # else a transaction may have equal images
+        if is_whole and len(set(logged)) < len(logged):
             raise Fault(f"the changelog of {name} has a change twice")
         if self._pipeline.has_gap:
             return
         expected: list[tuple[Any, ...]] = []
         for begin in {counts_of(text) for text in self._pipeline.begins}:
             expected = [
-                (one.gtid, op, key, value)
+                (one.gtid, op, row, absent)
                 for one in self._world.main.log
                 if one.number > begin[one.origin]
-                for table, op, key, value in one.images
+                for table, op, row, absent in one.images
                 if table == name
             ]
             if logged == expected:
@@ -151,3 +168,43 @@ class Oracle:
                 f"the changelog of {name} has {len(logged)} images, the source {len(expected)}; at {wrong}:"
                 f" {logged[wrong : wrong + 3]}, not {expected[wrong : wrong + 3]}"
             )
+
+    def _judge_history(self, name: str, version: int) -> None:
+        """Judge the versions of each key: those of the log are changes of the source, each once, and in order."""
+        columns, by_key = SHAPES[name].columns, dict[int, list[dict[str, Any]]]()
+        for file in self._content(self._pipeline.lake.current(name, None), version):
+            for one in file.to_pylist():
+                by_key.setdefault(one["id"], []).append(one)
+        log, made = self._world.main, set[tuple[Any, ...]]()
+        for one in (one for versions in by_key.values() for one in versions if one["_gtid"] is not None):
+            change = one["_gtid"], one["_seq"]["ordinal"], tuple(one[column] for column in columns)
+            uuid, _, number = one["_gtid"].partition(":")
+            index = log.places.get((UUIDS.index(uuid), int(number)))
+            images = () if index is None else log.log[index].images
+            is_known = self._pipeline.has_gap or any((name, change[2]) == (table, row) for table, _, row, _ in images)
+            if change in made or not is_known:
+                raise Fault(f"the history of {name} has {change} twice, or the source never had it")
+            made.add(change)
+        for versions in by_key.values():
+            versions.sort(key=lambda one: tuple(one["_seq"].values()))
+            for one, following in pairwise(versions):
+                # Only a version that is replaced at once ends where the following one begins: clocks may go back.
+                is_replaced = one["_end_seq"] == following["_seq"]
+                end = following["_valid_from"] if is_replaced else one["_valid_to"]
+                if one["_is_current"] or not one["_valid_from"] <= one["_valid_to"] <= end:
+                    raise Fault(f"versions of {name} overlap: {one}, {following}")
+
+
+def _current_rows(file: dict[int, Any]) -> Iterator[tuple[Any, ...]]:
+    for key, (row, _) in file.items():
+        if row[0] != key:
+            raise Fault(f"the row {row} has the key {key}")
+        yield row
+
+
+def _open_rows(versions: list[dict[str, Any]], columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    for one in versions:
+        if one["_is_current"] != (one["_valid_to"] is None):
+            raise Fault(f"a version is open and has an end: {one}")
+        if one["_is_current"]:
+            yield tuple(one[column] for column in columns)

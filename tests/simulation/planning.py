@@ -6,30 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-
-from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
+from headgate.catalog import TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.errors import ConnectionLostError, HeadgateError, HistoryRewrittenError, ServerBehindError
 from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
 from headgate.replication import TransactionHeader
 from headgate.spark import ServerState
 from headgate.spark._server import DirectLog
-from tests.simulation.source import TABLES, UUIDS, Server, gtids
+from tests.simulation.source import UUIDS, Server, gtids
+from tests.simulation.tables import SHAPES
 from tests.simulation.world import World
 
-__all__ = ["COLUMNS", "SimulatedServer", "definition"]
+__all__ = ["SimulatedServer"]
 
-COLUMNS: Final = (pa.field("id", pa.int64()), pa.field("v", pa.int64()))
-_DEFINITIONS: Final = {
-    table: TableDef("d", table[2:], (Column("id", "bigint"), Column("v", "bigint")), key=(0,)) for table in TABLES
-}
 _RANGE: Final = re.compile(r"`id` (>|<=) (-?\d+)")
-
-
-def definition(table: str) -> TableDef:
-    """``id`` is the key, ``v`` the value."""
-    return _DEFINITIONS[table]
 
 
 class SimulatedServer(DirectLog):
@@ -68,14 +58,16 @@ class SimulatedServer(DirectLog):
         server = self._ask()
         rows = server.states[server.visible]
         return {
-            table: TableStats("InnoDB", len(rows[table]), 0) for table in rows if patterns.matches(*table.split("."))
+            table: TableStats("InnoDB", SHAPES[table].count(rows[table]), 0)
+            for table in rows
+            if patterns.matches(*table.split("."))
         }
 
     def definition(self, table: str) -> TableDef | None:
         return self.definitions(exact_patterns([table])).get(table)
 
     def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
-        return {table: definition(table) for table in self.tables(patterns)}
+        return {table: SHAPES[table].definition for table in self.tables(patterns)}
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         server = self._ask()

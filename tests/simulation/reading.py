@@ -7,44 +7,46 @@ chunk's SELECT sees the visible rows; its window reaches from E to the end of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import DdlRow, End, Images, Message, Redo
+from headgate.carrier import DdlRow, End, HighWatermark, Images, Message, Redo
 from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteReadError, ServerBehindError
 from headgate.offsets import ChunkSpec, Hint
+from headgate.policies import Window as WindowRule
 from headgate.positions import Position, parse_position
-from headgate.replication import ImageBatch, canonical_schema, seq_array
 from headgate.snapshot import Window
+from headgate.snapshot._reader import _moves_partly
 from headgate.spark import LogRange, Task
-from headgate.spark._carried import definition_of
 from headgate.spark._read_task import without_unread
-from tests.simulation.planning import COLUMNS, definition
-from tests.simulation.source import TABLES, Server
+from tests.simulation.images import RowImage, RowImages, images_message
+from tests.simulation.source import Server, gtids
+from tests.simulation.tables import SHAPES, Row, Shape
 from tests.simulation.world import World
 
 __all__ = ["read_task", "readable"]
 
-_SCHEMAS: Final = {table: canonical_schema(definition(table), COLUMNS) for table in TABLES}
-_ROWS: Final = pa.schema(COLUMNS)
-_DEFINITIONS: Final = {table: definition_of(definition(table), _SCHEMAS[table]) for table in TABLES}
 _SNAPSHOT: Final = (2**31 - 1, 2**63 - 1)
+_ALL: Final = 1 << 60
 
 
-def read_task(world: World, task: Task) -> list[Message]:
-    """Return everything of a task."""
+def read_task(world: World, task: Task, rules: Mapping[str, WindowRule]) -> list[Message]:
+    """Return everything of a task.
+
+    :param rules: by table, what becomes of rows that change while a chunk is read.
+    """
     messages: list[Message] = [] if task.header is None else [task.header]
     if task.log is not None:
         messages += _log(world, task, task.log)
     ordinal = task.first_ordinal
     for chunk in task.chunks:
-        read, rows = _chunk(world, task, chunk, ordinal)
-        messages.append(read)
-        ordinal += rows
+        read = _chunk(world, task, chunk, ordinal, rules[chunk.table])
+        messages += read
+        ordinal += sum(one.count for one in read if isinstance(one, Images))
     return messages
 
 
@@ -83,11 +85,14 @@ def _log(world: World, task: Task, part: LogRange) -> list[Message]:
     world.count("transaction delivered", len(indexes))
     unread = {item.table: item for item in part.unread}
     messages: list[Message] = []
-    for table in TABLES:
-        images = _images(server, table, indexes, task.epoch)
-        rest = without_unread(ImageBatch(definition(table), images), unread.get(table)) if images is not None else None
-        if rest is not None:
-            messages.append(Images.of("rows", _DEFINITIONS[table], rest.batch))
+    for table, images in sorted(_images(server, indexes, task.epoch).items()):
+        rows = RowImages(SHAPES[table], images)
+        if table in unread:
+            left = without_unread(rows.image_batch, unread[table])
+            if left is None:
+                continue
+            rows = RowImages.of(left)
+        messages.append(images_message("rows", rows))
     messages += _statements(server, indexes, task.epoch)
     if part.is_last and indexes:
         last = server.log[indexes[-1]]
@@ -121,40 +126,20 @@ def readable(server: Server, wanted: Position) -> bool:
     return _is_complete(server, wanted, indexes) and (not indexes or indexes[0] >= server.purged)
 
 
-def _images(server: Server, table: str, indexes: Iterable[int], epoch: int) -> pa.RecordBatch | None:
-    """Return a table's images of these transactions, in log order."""
-    rows: list[tuple[Any, ...]] = []
+def _images(server: Server, indexes: Iterable[int], epoch: int) -> dict[str, list[RowImage]]:
+    """Return the images of these transactions by table, in log order."""
+    images: dict[str, list[RowImage]] = {}
     for index in indexes:
-        one, ordinal = server.log[index], 0
-        for name, op, key, value in one.images:
-            if name == table:
-                rows.append((op, index, ordinal, one.gtid, one.commit_us, key, value))
+        one = server.log[index]
+        if not one.images:
+            continue
+        number, pos = server.position_of(index)
+        ordinal = 0
+        for table, op, row, absent in one.images:
+            image = RowImage(op, (epoch, number, pos, ordinal), one.gtid, one.commit_us, row, absent)
+            images.setdefault(table, []).append(image)
             ordinal += op != "b"
-    if not rows:
-        return None
-    ops, places, ordinals, names, times, keys, values = zip(*rows, strict=True)
-    files, positions = np.empty(len(rows), np.int32), np.empty(len(rows), np.int64)
-    for number, index in enumerate(places):
-        file, pos, _ = server.file_of(index)
-        files[number], positions[number] = int(file[-6:]), pos
-    seq = pa.StructArray.from_arrays(
-        [
-            pa.array(np.full(len(rows), epoch, np.int64)),
-            pa.array(files),
-            pa.array(positions),
-            pa.array(np.array(ordinals, np.int64)),
-        ],
-        fields=list(_SCHEMAS[table].field("_seq").type),
-    )
-    arrays = [
-        pa.array(ops, pa.string()),
-        seq,
-        pa.array(names, pa.string()).dictionary_encode(),
-        pa.array(times, pa.timestamp("us", "UTC")),
-        pa.array(keys, pa.int64()),
-        pa.array(values, pa.int64()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMAS[table])
+    return images
 
 
 def _statements(server: Server, indexes: Iterable[int], epoch: int) -> list[DdlRow]:
@@ -163,28 +148,29 @@ def _statements(server: Server, indexes: Iterable[int], epoch: int) -> list[DdlR
         one = server.log[index]
         if one.statement is not None:
             action, table = one.statement
-            file, pos, _ = server.file_of(index)
-            schema = _DEFINITIONS[table].to_json() if action in ("create", "alter") else None
-            seq = (epoch, int(file[-6:]), pos, 0)
+            number, pos = server.position_of(index)
+            schema = SHAPES[table].carried_json if action in ("create", "alter") else None
             text = f"{action.upper()} TABLE {table}"
-            rows.append(DdlRow(table, text, action, seq, one.gtid, one.commit_us, schema=schema))
+            rows.append(DdlRow(table, text, action, (epoch, number, pos, 0), one.gtid, one.commit_us, schema=schema))
     return rows
 
 
 # --- chunks
 
 
-def _chunk(world: World, task: Task, chunk: ChunkSpec, ordinal: int) -> tuple[Message, int]:
-    """Return a chunk as of E, and the number of its rows."""
+def _chunk(
+    world: World, task: Task, chunk: ChunkSpec, ordinal: int, rule: WindowRule
+) -> list[Images | Redo | HighWatermark]:
+    """Return a chunk: as of E, or with the watermark from which on it is exact."""
     server, connection = _connect(world, task)
-    table = chunk.table
+    table, shape = chunk.table, SHAPES[chunk.table]
     world.count("chunk read begun")
     view = server.states[server.visible].get(table)
     if view is None:
-        return Redo(chunk, "the table does not exist", whole_table=True), 0
-    low = int(chunk.lo[0]) if chunk.lo is not None else -1 << 60
-    high = int(chunk.hi[0]) if chunk.hi is not None else 1 << 60
-    selected = sorted((key, value) for key, value in view.items() if low < key <= high)
+        return [Redo(chunk, "the table does not exist", whole_table=True)]
+    low = int(chunk.lo[0]) if chunk.lo is not None else -_ALL
+    high = int(chunk.hi[0]) if chunk.hi is not None else _ALL
+    selected = shape.select(view, low, high)
     _still(world, connection)
     begin, end = server.length_of(parse_position(task.executed)), len(server.log)
     _still(world, connection)
@@ -192,26 +178,37 @@ def _chunk(world: World, task: Task, chunk: ChunkSpec, ordinal: int) -> tuple[Me
         raise BinlogPurgedError("the window was purged", needed=task.executed, purged=str(server.purged_set()))
     world.count("chunk read ended")
     if any(one.statement is not None and one.statement[1] == table for one in server.log[begin:end]):
-        return Redo(chunk, "a statement changed the table while the chunk was read"), 0
-    rows = pa.table([[key for key, _ in selected], [value for _, value in selected]], schema=_ROWS)
-    window, images = Window(definition(table), _ROWS), _images(server, table, range(begin, end), task.epoch)
-    if images is not None:
-        window.add(images)
+        return [Redo(chunk, "a statement changed the table while the chunk was read")]
+    changes = _images(server, range(begin, end), task.epoch).get(table)
+    more: list[HighWatermark] = []
+    if changes is not None:
+        window = RowImages(shape, changes)
+        if not shape.has_key:
+            return [Redo(chunk, "a table without a key was written while it was read")]
+        if rule == "keep" and window.is_partial and _moves_partly(window.batch, ("id",)):
+            return [Redo(chunk, "an update gave a row another key, in a partial row image")]
+        if rule != "rewind":
+            more = [HighWatermark(table, gtids(server.counts[end]))]
+        if rule != "keep":
+            selected = _without_window(shape, selected, window, low, high, drops=rule == "drop")
+    images = [
+        RowImage("r", (task.epoch, *_SNAPSHOT, ordinal + number), None, task.planned_us, row)
+        for number, row in enumerate(selected)
+    ]
+    return [images_message("chunk", RowImages(shape, images)), *more]
+
+
+def _without_window(
+    shape: Shape, selected: Sequence[Row], images: RowImages, low: int, high: int, *, drops: bool
+) -> list[Row]:
+    """Return the rows rewound, or without those that changed."""
+    window = Window(shape.definition, shape.rows)
+    window.add(images.batch)
 
     def in_range(keys: pa.Table) -> Any:
         within = pc.and_(pc.greater(keys["id"], low), pc.less_equal(keys["id"], high))
         return np.asarray(within.combine_chunks()).astype(np.bool_)
 
-    rewound = window.rewind(rows, in_range).combine_chunks()
-    count = rewound.num_rows
-    numbers = np.arange(ordinal, ordinal + count, dtype=np.int64)
-    columns = [rewound.column(number).combine_chunks() for number in range(2)]
-    arrays = [
-        pa.array(["r"] * count, pa.string()),
-        seq_array(task.epoch, _SNAPSHOT[0], np.full(count, _SNAPSHOT[1], np.int64), numbers),
-        pa.array([None] * count, pa.string()).dictionary_encode(),
-        pa.array(np.full(count, task.planned_us, np.int64)).cast(pa.timestamp("us", "UTC")),
-        *columns,
-    ]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=_SCHEMAS[table])
-    return Images.of("chunk", _DEFINITIONS[table], batch), count
+    rows = pa.table([[row[index] for row in selected] for index in range(len(shape.columns))], schema=shape.rows)
+    left = window.drop(rows) if drops else window.rewind(rows, in_range)
+    return [*zip(*(column.to_pylist() for column in left.columns), strict=True)]

@@ -1,34 +1,40 @@
 """The simulated tables of a lake, and headgate's writer of batches on them.
 
-The writer is :class:`headgate.sinks.BatchWriter`: order of decisions, tables, requests, ledger and results. Decisions,
-commits, logs of tables, the ledger's checks, and what undoes lost batches are headgate's, too. Simulated are the
-actions on rows, by what ``headgate.decide.actions`` says of each, on data files that are Python values.
+The writer is :class:`headgate.sinks.BatchWriter`: order of decisions, tables, messages, requests, ledger and results.
+Decisions, commits, logs of tables, the ledger's checks, and what undoes lost batches are headgate's, too. Simulated are
+the actions on rows (``contents``), by what ``headgate.decide.actions`` says of each, and the brokers (``broker``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from headgate.carrier import ControlFolder, Part
+from headgate.apply._complete import Completed
+from headgate.carrier import ControlFolder
+from headgate.config import KafkaTargetConfig
 from headgate.decide import Policy
 from headgate.decide import actions as do
-from headgate.decide.actions import Action, AppendChanges
-from headgate.delta import CommitPlan, Snapshot
+from headgate.decide.actions import Action, AppendChanges, TableContent
+from headgate.delta import CommitPlan, Snapshot, snapshot_at
 from headgate.errors import CommitConflictError
-from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Ledger, LedgerRow, Marker, Target
+from headgate.kafka import KafkaTarget
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Form, Lake, Ledger, LedgerRow, Marker, Target
 from headgate.lake._properties import BEGUN
 from headgate.sinks import BatchWriter, PlannerMessages, Progress
+from tests.simulation.contents import Keyed, Keyless, Versioned, content_of, until
+from tests.simulation.images import RowImage, rows_of
+from tests.simulation.tables import SHAPES
 from tests.simulation.world import World
 
-__all__ = ["PIPELINE_NAME", "Spark", "Writer", "append_ledger_row", "keep_until"]
+__all__ = ["PIPELINE_NAME", "Delivery", "Spark", "Writer", "append_ledger_row", "keep_until"]
 
 PIPELINE_NAME: Final = "p"
-_TYPES: Final = {"id": "bigint", "v": "bigint"}
+Delivery: TypeAlias = Literal["at-least-once", "exactly-once"]
 _SCHEMA: Final = '{"type":"struct","fields":[]}'
-Seq: TypeAlias = tuple[int, int, int, int]
 
 
 class _Schema:
@@ -55,8 +61,8 @@ class Spark:
 @dataclass(frozen=True)
 class _Applied:
     version: int | None
+    reread_reason: str | None = None
     successor: None = None
-    reread_reason: None = None
     stop_reason: None = None
     write_methods: frozenset[Any] = frozenset()
 
@@ -93,29 +99,31 @@ def has_marker(table: Snapshot, marker: Marker) -> bool:
 
 
 class CurrentTable:
-    """A current table: key → (value, ``_seq``)."""
+    """A current table, or a history."""
 
     has_other_layout = False
 
-    def __init__(self, delta: DeltaPath, table: str) -> None:
+    def __init__(self, delta: DeltaPath, table: str, form: Form) -> None:
         self.delta, self.table = delta, table
-        self._store = _of(delta).store
+        self._store, self._shape = _of(delta).store, SHAPES[table]
+        self._content = content_of(self._shape, form)
+        self._reread_reason: str | None = None
 
     def describe(self) -> Target | None:
         snapshot = self.delta.check_ours(PIPELINE_NAME, self.table, deletes=True)
-        return None if snapshot is None else Target.of(_TYPES, snapshot.properties)
+        return None if snapshot is None else Target.of(self._shape.types, snapshot.properties)
 
     def apply(self, actions: Iterable[Action], epoch: int, planned_us: int = 0) -> _Applied:
-        del planned_us
         for action in actions:
-            self._perform(action, epoch)
+            self._perform(action, epoch, planned_us)
             _of(self.delta).count("action applied")
         version = self.delta.version()
-        return _Applied(version if version >= 0 else None)
+        return _Applied(version if version >= 0 else None, self._reread_reason)
 
-    def _perform(self, action: Action, epoch: int) -> None:
-        match action:
-            case do.Create(replace=False):
+    def _perform(self, action: Action, epoch: int, planned_us: int) -> None:
+        content = self._content
+        match action, content:
+            case do.Create(replace=False), _:
                 properties = {
                     PIPELINE: PIPELINE_NAME,
                     TABLE: self.table,
@@ -123,109 +131,101 @@ class CurrentTable:
                     **action.target.properties,
                 }
                 self.delta.create(_Schema(), properties)  # type: ignore[arg-type]
-            case do.NoteTypes():
+            case do.NoteTypes(), _:
                 self.delta.set_properties(action.target.properties)
-            case do.Truncate() | do.DropStrays() | do.Sweep():
+            case ((do.Truncate() | do.DropStrays() | do.Sweep()), _):
                 if self.delta.exists():
-                    self._change(lambda rows: _removed(rows, action))
-            case do.Append():
-                self._append(action, epoch)
-            case do.UpsertPartial():
-                raise NotImplementedError(action)
-            case do.Upsert():
-                images = sorted(_images(action.parts), key=lambda image: image[1])
-                self._change(lambda rows: _upserted(rows, images, action.bound))
+                    self._change(lambda rows: content.removed(rows, action, epoch, planned_us))
+            case do.Append(), (Keyed() | Versioned()):
+                self._append(content.appended(action), self._marker("", epoch))
+            case do.UpsertPartial(), Keyed():
+                note, base = partial(self._note_missing, action.content), action.base
+                self._change(lambda rows: content.completed(rows, action, lambda: self._rows_at(base), note))
+            case do.Upsert(), Keyed():
+                self._change(lambda rows: content.upserted(rows, action))
+            case do.Overwrite(), Keyless():
+                marker = self._marker("/counted", epoch)
+                self._change(lambda _: content.overwritten(action, marker), marker)
+            case do.Count(), Keyless():
+                self._change(lambda rows: content.counted(rows, action), self._marker("/counted", epoch))
+            case do.AppendVersions(), Versioned():
+                marker = self._marker("/history", epoch)
+                self._change(lambda rows: content.versioned(rows, action, marker), marker)
             case _:
                 raise NotImplementedError(action)
 
-    def _change(self, change: Callable[[dict[int, tuple[int, Seq]]], dict[int, tuple[int, Seq]]]) -> None:
+    def _marker(self, kind: str, epoch: int) -> Marker:
+        return Marker(f"headgate/{PIPELINE_NAME}/{self.table}{kind}", epoch)
+
+    def _change(self, change: Callable[[Any], Any], marker: Marker | None = None) -> None:
+        """Replace the rows by what ``change`` returns.
+
+        :param marker: changes them once.
+        """
+
         def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:
-            rows: dict[int, tuple[int, Seq]] = {}
-            for file in table.files.values():
-                rows |= self._store.data[file.path]
-            after = change(dict(rows))
-            if after == rows and len(table.files) <= 1:
+            if marker is not None and has_marker(table, marker):
                 return []
+            before = self._joined(table)
+            after = change(before)
+            markers = [] if marker is None else [marker.action()]
+            if len(table.files) <= 1 and self._content.same(after, before):
+                return markers
             removals = [file.removal(data_change=True) for file in table.files.values()]
-            return [*removals, _added(_of(self.delta), after)]
+            return [*markers, *removals, _added(_of(self.delta), after)]
 
         _commit(self.delta, plan)
 
-    def _append(self, action: do.Append, epoch: int) -> None:
-        marker = Marker(f"headgate/{PIPELINE_NAME}/{self.table}", epoch)
-        rows = {key: (value, seq) for _, seq, _, key, value in _images(action.parts)}
+    def _joined(self, table: Snapshot) -> Any:
+        return self._content.joined([self._store.data[file.path] for file in table.files.values()])
 
+    def _rows_at(self, version: int | None) -> Any:
+        """Return the rows at a version; None: there are none."""
+        if version is None:
+            return self._content.joined([])
+        known = self.delta.known(files=True)
+        return self._joined(known if known.version == version else snapshot_at(self.delta.path, version))
+
+    def _note_missing(self, content: TableContent, completed: Completed) -> None:
+        """Note that rows are missing, as ``headgate.apply.CurrentTable`` does."""
+        if completed.moved and content is not TableContent.UNKNOWN:
+            self._reread_reason = "a key was changed by a partial row image, and its row is missing"
+
+    def _append(self, rows: Any, marker: Marker) -> None:
         def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:
-            if has_marker(table, marker) or not rows:
+            if has_marker(table, marker) or not len(rows):
                 return []
             return [marker.action(), _added(_of(self.delta), rows)]
 
         _commit(self.delta, plan)
 
 
-def _images(parts: Iterable[Part]) -> Iterator[tuple[str, Seq, str | None, int, int]]:
-    """Yield operation, position, GTID, key and value of each image."""
-    for part in parts:
-        for batch in part.record_batches():
-            seqs = zip(*(field.to_pylist() for field in batch.column(1).flatten()), strict=True)
-            gtids, keys, values = (batch.column(index).to_pylist() for index in (2, 4, 5))
-            yield from zip(batch.column(0).to_pylist(), seqs, gtids, keys, values, strict=True)
-
-
-def _removed(rows: dict[int, tuple[int, Seq]], action: Action) -> dict[int, tuple[int, Seq]]:
-    match action:
-        case do.Truncate(bound=bound):
-            return {key: row for key, row in rows.items() if row[1] >= bound}
-        case do.DropStrays(first=first, end=end):
-            return {key: row for key, row in rows.items() if not first <= row[1][0] < end}
-        case do.Sweep(epoch=end):
-            return {key: row for key, row in rows.items() if row[1][0] >= end}
-    raise NotImplementedError(action)
-
-
-def _upserted(
-    rows: dict[int, tuple[int, Seq]], images: Iterable[tuple[str, Seq, str | None, int, int]], bound: Seq | None
-) -> dict[int, tuple[int, Seq]]:
-    last: dict[int, tuple[str, Seq, int]] = {}
-    for op, seq, _, key, value in images:
-        if op != "t" and (bound is None or seq >= bound):
-            last[key] = op, seq, value
-    for key, (op, seq, value) in last.items():
-        if key in rows and rows[key][1] >= seq:
-            continue
-        if op in ("b", "d"):
-            rows.pop(key, None)
-        else:
-            rows[key] = value, seq
-    return rows
-
-
 class ChangelogTable:
-    """A changelog: a list of (operation, ``_seq``, GTID, key, value) for each append."""
+    """A changelog: a list of images for each append."""
 
     has_other_layout = False
 
     def __init__(self, delta: DeltaPath, table: str) -> None:
-        self.delta, self._property = delta, f"_changelog.{table}"
+        self.delta, self._property, self._types = delta, f"_changelog.{table}", SHAPES[table].types
 
     def check(self) -> bool:
         return self.delta.check_ours(PIPELINE_NAME, self._property) is not None
 
     def types(self) -> dict[str, str] | None:
-        return dict(_TYPES) if self.check() else None
+        return dict(self._types) if self.check() else None
 
     def apply(self, actions: Iterable[AppendChanges], epoch: int) -> int | None:
         for action in actions:
             if not self.delta.exists():
                 self.delta.create(_Schema(), {PIPELINE: PIPELINE_NAME, TABLE: self._property})  # type: ignore[arg-type]
-            images = list(_images(action.parts))
+            images = list(rows_of(action.parts))
             if images:
                 self._append(images, Marker(f"headgate/{PIPELINE_NAME}/{self._property}", epoch))
             _of(self.delta).count("action applied")
         version = self.delta.version()
         return None if version < 0 else version
 
-    def _append(self, images: list[Any], marker: Marker) -> None:
+    def _append(self, images: list[RowImage], marker: Marker) -> None:
         def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:
             if has_marker(table, marker):
                 return []
@@ -239,17 +239,12 @@ def keep_until(delta: DeltaPath, epoch: int, column: str, *, unless: Callable[[S
     del column
     world = _of(delta)
 
-    def kept(content: Any) -> Any:
-        if isinstance(content, list):
-            return [image for image in content if image[1][0] <= epoch]
-        return {key: row for key, row in content.items() if row[1][0] <= epoch}
-
     def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:
         actions: list[Mapping[str, Any]] = []
         for file in () if unless(table) else table.files.values():
             before = world.store.data[file.path]
-            after = kept(before)
-            if after != before:
+            after = until(before, epoch)
+            if len(after) < len(before):
                 actions += [file.removal(data_change=True), _added(world, after)]
         return actions
 
@@ -312,9 +307,12 @@ class _Nothing:
 
 
 class Writer(BatchWriter):
-    """The writer of one run."""
+    """The writer of one run.
 
-    def __init__(self, lake: Lake, modes: Sequence[str]) -> None:
+    :param delivery: of messages.
+    """
+
+    def __init__(self, lake: Lake, modes: Sequence[str], delivery: Delivery) -> None:
         policy, nothing = Policy.of(modes), _Nothing()
         self.lake, self.pipeline = lake, PIPELINE_NAME
         self._policy = lambda _table: policy  # type: ignore[assignment]
@@ -325,11 +323,16 @@ class Writer(BatchWriter):
         self._threads, self._checked, self.targets = 1, set(), {}
         self._has_written, self._has_current, self._kafka = False, True, None
         self._other_layout = set()
+        self._form = policy.form or Form.PLAIN
+        if "kafka" in modes:
+            self._kafka = KafkaTarget(
+                KafkaTargetConfig.model_validate({"bootstrap": "brokers:9092", "delivery": delivery}), PIPELINE_NAME
+            )
         self.progress = Progress()
         self.unseen = self.after_tables = None
 
     def _current(self, spark: Any, table: str, epoch: int | None = None) -> Any:
-        return CurrentTable(DeltaPath(spark, self.lake.current(table, None), self._marker(epoch)), table)
+        return CurrentTable(DeltaPath(spark, self.lake.current(table, None), self._marker(epoch)), table, self._form)
 
     def _changelog(self, spark: Any, table: str, epoch: int | None = None) -> Any:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table, None), self._marker(epoch)), table)

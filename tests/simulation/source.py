@@ -4,36 +4,30 @@ A transaction reaches the log, then its rows become visible, then ``gtid_execute
 SELECT may see rows that ``gtid_executed`` lacks, and the log is ahead of both. Everything else follows from the log:
 the rows after any of its transactions, the files, what is purged.
 
-Rows after a transaction are one mapping by table, which shares all tables that the transaction did not change. A table
-is a mapping key → value, and never changes.
+Rows after a transaction are one mapping by table, which shares all tables that the transaction did not change. The rows
+of a table are a mapping that never changes (``tables``).
 """
 
 from __future__ import annotations
 
 import uuid as _uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from headgate.gtid import GtidSet
 from headgate.positions import Position
+from tests.simulation.tables import Image, State
 
-__all__ = ["FIRST_POS", "TABLES", "UUIDS", "Counts", "Image", "Rows", "Server", "State", "Transaction", "gtids"]
+__all__ = ["FIRST_POS", "UUIDS", "Counts", "Server", "Transaction", "gtids"]
 
-TABLES: Final = ("d.a", "d.b", "d.c")
 UUIDS: Final = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562")
 FIRST_POS: Final = 4
 _STEPS: Final = (130, 100)
 """Bytes of a transaction in each server's log."""
 
-Rows: TypeAlias = Mapping[int, int]
-State: TypeAlias = Mapping[str, Rows]
-"""The rows of each table that exists."""
 Counts: TypeAlias = tuple[int, int]
 """How many transactions of each server there are: a GTID set without holes."""
-Image: TypeAlias = tuple[str, str, int | None, int | None]
-"""Table, operation (c, b, u, d, t), key, value."""
 
 _BYTES: Final = tuple(_uuid.UUID(text).bytes for text in UUIDS)
 _INDEX: Final = {value: index for index, value in enumerate(_BYTES)}
@@ -109,8 +103,13 @@ class Server:
 
     def file_of(self, index: int) -> tuple[str, int, int]:
         """Return name, position and creation time of the file where transaction ``index`` is, or will be."""
+        number, pos = self.position_of(index)
+        return file_name(number), pos, self.created_s + number
+
+    def position_of(self, index: int) -> tuple[int, int]:
+        """Return the number of the file where a transaction is, and its position there."""
         number, first = next(one for one in reversed(self.files) if one[1] <= index)
-        return file_name(number), FIRST_POS + (index - first) * _STEPS[self.index], self.created_s + number
+        return number, FIRST_POS + (index - first) * _STEPS[self.index]
 
     def index_at(self, file: str, pos: int, created_s: int | None) -> int | None:
         """Return the transaction at a position; None: there is no such position in this log.

@@ -14,17 +14,23 @@ from unittest.mock import patch
 
 import pytest
 
-from headgate.carrier import Batch
+from headgate.apply._keyless import Contents
+from headgate.carrier import Batch, HighWatermark, Message
 from headgate.delta import CommitOutcome, TableLog
-from headgate.errors import CommitConflictError
+from headgate.errors import CommitConflictError, HeadgateError
+from headgate.kafka import KafkaTarget
+from headgate.kafka._log_order import log_order
 from headgate.lake import Ledger
 from headgate.offsets import Hint
+from headgate.relay.archive._files import LogSegment
+from headgate.relay.server._segments import newest_stored_scn, stored_segments
 from headgate.snapshot import Window
 from headgate.spark import Planner
 from tests.simulation import reading
 from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
+from tests.simulation.relay import RelayEpisode
 from tests.simulation.source import Server
 
 STEPS = 20_000
@@ -63,7 +69,8 @@ def test_a_first_batch_that_is_lost_leaves_nothing() -> None:
     episode.world.traffic(30)
     episode.world.main.settle()
     episode._lose_batch()
-    assert TableLog(pipeline.lake.changelog("d.a", None)).refresh().files, "the lost batch has written it"
+    logs = [TableLog(pipeline.lake.changelog(table, None)) for table in episode.world.tables]
+    assert any(log.refresh().files for log in logs), "the lost batch has written one"
     episode.world.behind_us = 600_000_000
     episode._rest()
     assert episode.pipeline is pipeline, "it went on"
@@ -89,6 +96,38 @@ def test_a_driver_that_is_overtaken_sends_nothing(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CommitConflictError, match="an earlier attempt"):
         driver.batch()
     assert not requests
+
+
+def test_a_driver_that_is_overtaken_sends_no_old_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still before its producer is open, which then fences the other's. Its batch would come after later
+    ones.
+    """
+    wanted = ("kafka", "exactly-once")
+    episode = next(one for one in map(Episode, range(99)) if (one.pipeline.modes[-1], one.pipeline.delivery) == wanted)
+    world, pipeline = episode.world, episode.pipeline
+    first = Driver(world, pipeline)
+    while first.batch():
+        pass
+    driver, other = Driver(world, pipeline), Driver(world, pipeline)
+    assert driver.writer._kafka is not None
+    opened = driver.writer._kafka._open
+
+    def overtaken() -> Any:
+        monkeypatch.undo()
+        for _ in range(2):
+            assert other.batch()
+            world.traffic(9)
+            world.main.settle()
+        return opened()
+
+    world.traffic(9)
+    world.main.settle()
+    monkeypatch.setattr(driver.writer._kafka, "_open", overtaken)
+    with pytest.raises(HeadgateError, match=r"another program|an earlier attempt"):
+        driver.batch()
+    pipeline.has_second = episode._had_second = True
+    episode._rest()
+    assert episode.pipeline is pipeline, "it went on"
 
 
 # --- mends that are taken out
@@ -167,6 +206,43 @@ def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
     return patch("headgate.carrier.ControlFolder.stale", lambda self: frozenset())
 
 
+def _no_wait_for_brokers() -> AbstractContextManager[Any]:
+    """A batch gets into the ledger before the brokers have its messages."""
+    return patch.object(KafkaTarget, "_flush", lambda self, producer: None)
+
+
+def _no_log_order() -> AbstractContextManager[Any]:
+    """Messages of a key come in another order."""
+
+    def backwards(records: Any, columns: Any) -> Iterator[Any]:
+        for one in log_order(records, columns):
+            yield one.take(list(reversed(range(one.num_rows))))
+
+    return patch("headgate.kafka._target.log_order", backwards)
+
+
+def _a_copy_is_not_counted() -> AbstractContextManager[Any]:
+    """One of the rows that a batch adds to a table without a key is left out."""
+    added = Contents.added
+
+    def fewer(self: Contents) -> Iterator[Any]:
+        for number, batch in enumerate(added(self)):
+            yield batch.slice(number == 0)
+
+    return patch.object(Contents, "added", fewer)
+
+
+def _no_watermarks() -> AbstractContextManager[Any]:
+    """Rows that were kept or dropped while they were read count as exact at once."""
+    add = Batch._add
+
+    def without(self: Batch, message: Message) -> None:
+        if not isinstance(message, HighWatermark):
+            add(self, message)
+
+    return patch.object(Batch, "_add", without)
+
+
 @pytest.mark.parametrize(
     "without",
     [
@@ -179,6 +255,10 @@ def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
         _no_undoing_of_lost_batches,
         _no_markers,
         _no_order_of_batches,
+        _no_wait_for_brokers,
+        _no_log_order,
+        _a_copy_is_not_counted,
+        _no_watermarks,
         pytest.param(_stale_tables_are_forgotten, marks=pytest.mark.long),
     ],
 )
@@ -190,6 +270,39 @@ def test_a_missing_mend_is_noticed(without: Callable[[], AbstractContextManager[
             except Exception:  # noqa: BLE001 - a verdict, or an error of headgate's that never happens
                 return
     pytest.fail("not noticed")
+
+
+def _later_windows_stay() -> AbstractContextManager[Any]:
+    """A buffer that starts keeps windows that come again."""
+
+    def all_stored(folder: Path, _: int) -> Any:
+        return stored_segments(folder, newest_stored_scn(folder))
+
+    return patch("headgate.relay.server._buffer.stored_segments", all_stored)
+
+
+def _open_transactions_stay() -> AbstractContextManager[Any]:
+    """A dump that ends leaves the part of a transaction, which the next dump sends again."""
+    return patch.object(LogSegment, "drop_open", lambda self: None)
+
+
+@pytest.mark.parametrize("without", [_later_windows_stay, _open_transactions_stay])
+def test_a_missing_mend_of_the_relay_is_noticed(without: Callable[[], AbstractContextManager[Any]]) -> None:
+    with without():
+        for seed in range(SEEDS):
+            episode = RelayEpisode(seed)
+            try:
+                episode.run(seeds_of(seed))
+            except Exception:  # noqa: BLE001 - as above
+                return
+    pytest.fail("not noticed")
+
+
+def test_a_simulated_relay_is_exact() -> None:
+    for seed in range(4):
+        episode = RelayEpisode(seed)
+        episode.run(seeds_of(seed))
+        assert episode.figures["consumer judged at rest"] == 3
 
 
 def test_a_failing_episode_shrinks() -> None:

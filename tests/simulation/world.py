@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.simulation.choices import Chooser
-from tests.simulation.source import TABLES, UUIDS, Counts, Image, Server, State, Transaction
+from tests.simulation.source import UUIDS, Counts, Server, Transaction
 from tests.simulation.store import Store
+from tests.simulation.tables import SHAPES, TABLE_SETS, Image, State
 
 __all__ = ["Killed", "World"]
 
 _ANSWERS: Final = ("lost", "failed", "late", "repeated")
-_KEYS: Final = 24
 
 
 class Killed(BaseException):
@@ -35,9 +35,8 @@ class World:
         self.behind_us = 0
         """How far the clock of the pipeline's machine is behind."""
         self.store = Store(self)
-        rows: dict[str, dict[int, int]] = {
-            table: dict.fromkeys(range(self.choose.below(_KEYS)), 0) for table in TABLES[:2]
-        }
+        self.tables = self.choose.pick(TABLE_SETS)
+        rows = {table: SHAPES[table].first_rows(self.choose) for table in self.tables[:2]}
         self.servers = [Server(index, [dict(rows)], [(0, 0)]) for index in range(2)]
         self.primary = 0
         self.connected = 0
@@ -163,23 +162,9 @@ class World:
             return
         after, images = dict(before), list[Image]()
         for _ in range(1 + choose.below(3)):
-            table, key = names[choose.below(len(names))], choose.below(_KEYS)
+            table = names[choose.below(len(names))]
             rows = dict(after[table])
-            value, op = choose.below(1 << 20), choose.below(8)
-            if key not in rows:
-                rows[key] = value
-                images.append((table, "c", key, value))
-            elif op < 2:
-                images.append((table, "d", key, rows.pop(key)))
-            elif op == 2:
-                other = choose.below(_KEYS)
-                if other in rows:
-                    continue
-                images += [(table, "b", key, rows.pop(key)), (table, "u", other, value)]
-                rows[other] = value
-            else:
-                images += [(table, "b", key, rows[key]), (table, "u", key, value)]
-                rows[key] = value
+            images += SHAPES[table].change(rows, choose)
             after[table] = rows
         self._log(after, tuple(images))
         self.count("transaction committed")
@@ -199,7 +184,7 @@ class World:
     def statement(self) -> None:
         """Execute a DDL statement."""
         before, choose = self.main.states[-1], self.choose
-        table, after = choose.pick(TABLES), dict(before)
+        table, after = choose.pick(self.tables), dict(before)
         kind = choose.below(8)
         if table not in before:
             action = "create"
@@ -209,11 +194,11 @@ class World:
             after[table] = {}
         elif kind < 7:
             action = "alter"  # of which the log does not tell what it did to the rows
-            after[table] = {key: value + 1 for key, value in before[table].items()}
+            after[table] = SHAPES[table].altered(before[table])
         else:
             action = "drop"
             del after[table]
-        images = ((table, "t", None, None),) if action == "truncate" else ()
+        images = ((table, "t", SHAPES[table].nothing, None),) if action == "truncate" else ()
         self._log(after, images, (action, table))
         self.main.settle()  # it waits for the transactions before it
         self.count("schema change")
