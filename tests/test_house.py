@@ -106,7 +106,7 @@ EXECUTED = {
     "preload.py": "modules that it lists",
 }
 """Modules that execute what has a name or text at run time, and whose it is."""
-PRIVATE = {"TemporaryFile", "gettempdir", "mkdtemp", "mkstemp"}
+PRIVATE = {"TemporaryDirectory", "TemporaryFile", "gettempdir", "mkdtemp", "mkstemp"}
 MAKES_FOLDERS = {"files.py": "private ones", "stores/_access.py": "a lake's", "stores/_folder.py": "a lake's"}
 
 

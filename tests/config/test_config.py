@@ -199,7 +199,7 @@ def test_all_mistakes_at_once() -> None:
     text = text.replace('"current"', '"copies"').replace('"strict"', '"strict"\nkey = ["a", "A"]')
     with pytest.raises(ConfigError) as caught:
         parse_config(text, where="shop.toml")
-    remedy = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
+    remedy = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env, password_file or password_command"
     assert [*caught.value.lines] == [
         "shop.toml: unknown key source.pol_ms; did you mean poll_ms?",
         "shop.toml: name is missing: the pipeline's name: letters, digits, _, . and -",

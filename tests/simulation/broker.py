@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from headgate.kafka._producer import ANY_PARTITION
-from headgate.kafka._target import SentBatch
-from headgate.kafka._topic_names import batches_topic
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.kafka import KafkaTarget
-    from tests.simulation.world import World
+from tests.simulation.rooms import ANY_PARTITION, SentBatch, batches_topic
+from tests.simulation.world import World
 
 __all__ = ["Broker", "Message", "Producer", "Serial", "Topics", "newest_sent"]
 

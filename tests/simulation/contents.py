@@ -23,18 +23,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.apply._complete import Completed
-from headgate.apply._current import _FIRST, _epochs
-from headgate.apply._expand import completed_changes, version_changes, whole_table
-from headgate.apply._images import align, drop_before
-from headgate.apply._keyless import Contents
-from headgate.apply._pieces import all_images
-from headgate.apply._row_changes import Ending
 from headgate.carrier import META_DDL, SEQ_DDL, Seq
 from headgate.decide import actions as do
 from headgate.decide.actions import TableContent
 from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, ROW_HASH, SEEN, VALID_FROM, VALID_TO, Form, Marker
 from tests.simulation.images import RowImage, rows_of
+from tests.simulation.rooms import (
+    _FIRST,
+    Completed,
+    Contents,
+    Ending,
+    _epochs,
+    align,
+    all_images,
+    completed_changes,
+    drop_before,
+    version_changes,
+    whole_table,
+)
 from tests.simulation.tables import Row, Shape
 
 __all__ = ["Content", "Keyed", "Keyless", "Removal", "Versioned", "arrow_schema", "content_of", "until"]

@@ -12,7 +12,7 @@ from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
 from headgate.replication import TransactionHeader
 from headgate.spark import ServerState
-from headgate.spark._server import DirectLog
+from tests.simulation.rooms import DirectLog
 from tests.simulation.source import UUIDS, Server, gtids
 from tests.simulation.tables import SHAPES
 from tests.simulation.world import World

@@ -33,15 +33,14 @@ from headgate import files
 from headgate.errors import BinlogPurgedError, HeadgateError, ScnNotFoundError
 from headgate.files import write_all
 from headgate.gtid import GtidSet
-from headgate.relay.client._checkpoints import CheckpointFile, Keeper
 from headgate.relay.databus import StreamPosition, scan_windows
 from headgate.relay.server import EventBuffer, Windows
-from headgate.relay.server._position import BufferPosition, FeederState, StateFile, load_state
 from headgate_testing import PowerLoss
 from tests.relay.archive.test_spool import SMALL, SOURCE, Server, feed, new_archive, read
 from tests.relay.databus.test_events import WRITERS, Spec, eop
 from tests.simulation.choices import Chooser
 from tests.simulation.driver import Fault
+from tests.simulation.rooms import BufferPosition, CheckpointFile, FeederState, Keeper, StateFile, load_state
 from tests.simulation.world import Killed
 
 __all__ = ["RelayEpisode"]
@@ -327,7 +326,8 @@ class RelayEpisode:
         """End the relay's process, and perhaps the machine's power."""
         self._operations.is_dead = False
         relay, self._relay = self._relay, None
-        for segment in () if relay is None else (*relay.buffer._segments, *relay.spool._segments):
+        segments: list[Any] = [] if relay is None else [*relay.buffer._segments, *relay.spool._segments]
+        for segment in segments:
             if segment._file is not None:  # not by its own close(), which completes the file
                 segment._file.close()
         for client in self._clients:

@@ -22,8 +22,8 @@ import pyarrow as pa
 from headgate.carrier import Definition
 from headgate.catalog import Column, TableDef
 from headgate.replication import ABSENT_FIELD, META_FIELDS, canonical_schema
-from headgate.spark._carried import definition_of
 from tests.simulation.choices import Chooser
+from tests.simulation.rooms import definition_of
 
 __all__ = ["SHAPES", "TABLE_SETS", "Image", "Row", "Rows", "Shape", "State"]
 

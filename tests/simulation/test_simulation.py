@@ -14,16 +14,12 @@ from unittest.mock import patch
 
 import pytest
 
-from headgate.apply._keyless import Contents
 from headgate.carrier import Batch, HighWatermark, Message
 from headgate.delta import CommitOutcome, TableLog
 from headgate.errors import CommitConflictError, HeadgateError
 from headgate.kafka import KafkaTarget
-from headgate.kafka._log_order import log_order
 from headgate.lake import Ledger
 from headgate.offsets import Hint
-from headgate.relay.archive._files import LogSegment
-from headgate.relay.server._segments import newest_stored_scn, stored_segments
 from headgate.snapshot import Window
 from headgate.spark import Planner
 from tests.simulation import reading
@@ -31,6 +27,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
 from tests.simulation.relay import RelayEpisode
+from tests.simulation.rooms import Contents, LogSegment, log_order, newest_stored_scn, stored_segments
 from tests.simulation.source import Server
 
 STEPS = 20_000

@@ -24,7 +24,7 @@ LARGEST_BODY = 1 << 20
 def routes(app: Any) -> list[tuple[str, str]]:
     """Method and path of all routes; a folder of files by one of them."""
     every: list[tuple[str, str]] = []
-    for one in app._app.routes:
+    for one in app._app._app.routes:
         if isinstance(one, Mount):
             every.append(("GET", f"{one.path}/page.js"))
         else:
@@ -33,7 +33,7 @@ def routes(app: Any) -> list[tuple[str, str]]:
     return every
 
 
-EVERY = routes(create_app([]))
+EVERY = [*routes(create_app([])), *sorted(PROBES)]
 
 
 @pytest.fixture

@@ -66,7 +66,19 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Name → module and one line of help, in the order of ``headgate --help``."""
 
 _AREAS: Final[Mapping[str, Sequence[str]]] = {
-    "A pipeline": ("check", "init", "prefetch", "run", "status", "verify", "ui", "signal", "maintain", "forget"),
+    "A pipeline": (
+        "check",
+        "init",
+        "prefetch",
+        "run",
+        "status",
+        "verify",
+        "ui",
+        "signal",
+        "maintain",
+        "forget",
+        "doctor",
+    ),
     "A relay": ("relay", "consume"),
     "Without Spark": ("tail", "snapshot"),
 }

@@ -178,7 +178,7 @@ def test_all_mistakes_in_toml_at_once(tmp_path: Path) -> None:
         "tenants[0]: the tenant a needs either token_file or token_env",
     ]
     file.write_text(TOML.replace("mysql://", "mysql:/") + '[[tenants]]\nname = "a"\ntoken_env = "NOT_SET"\n')
-    with pytest.raises(ConfigError, match=r"relay\.toml: physical\[0\]\.url: not a MySQL URL"):
+    with pytest.raises(ConfigError, match=r"relay\.toml: physical\[0\]\.url: expected mysql://"):
         load_relay([file])
 
 

@@ -45,7 +45,7 @@ class _Physical(ServerLogin):
 
     @field_validator("url")
     @classmethod
-    def _check_url(cls, url: str) -> str:
+    def _check_parameters(cls, url: str) -> str:
         try:
             ConnectionSettings.from_url(url)
         except ConfigError as error:
