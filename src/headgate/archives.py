@@ -40,7 +40,8 @@ DELTA_VERSION: Final = "4.4.0"
 DELTA_PACKAGE: Final = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 PACKAGES: Final = "spark.jars.packages"
 EXCLUDES: Final = "spark.jars.excludes"
-_RESOLVING: Final = (EXCLUDES, "spark.jars.repositories", "spark.jars.ivySettings")
+_REPOSITORIES: Final = ("spark.jars.repositories", "spark.jars.ivySettings")
+_RESOLVING: Final = (EXCLUDES, *_REPOSITORIES)
 """Settings of Spark that decide what a package is resolved to."""
 
 
@@ -68,7 +69,8 @@ class Archives(NamedTuple):
 
 def archives_of(settings: Mapping[str, str]) -> Iterator[Archives]:
     """Yield what a session with these settings needs: Delta, and the packages that the user names."""
-    yield _delta()
+    delta = _delta()
+    yield delta._replace(conf={key: settings[key] for key in _REPOSITORIES if settings.get(key)})
     named = _named(settings)
     if named is not None:
         yield named
@@ -167,9 +169,9 @@ def _artifact(name: str) -> str:
 
 
 def _reason(log: str) -> str:
-    """Return the most informative line of Spark's log: a repository's answer, else what is missing."""
+    """Return the most informative line of Spark's log, without a login: a repository's answer, else what is missing."""
     lines = [line.strip() for line in log.splitlines()]
     informative = [
         line for words in ("Server access error", "not found", "Exception") for line in lines if words in line
     ]
-    return informative[0] if informative else "no message"
+    return re.sub(r"://[^\s/@]+@", "://***@", informative[0]) if informative else "no message"

@@ -115,9 +115,7 @@ def _server_parts(config: PipelineConfig) -> Iterator[ReportPart]:
     works = {"server": _server, "check": _check, "tables": _tables}
     with ExitStack() as stack:
         try:
-            settings = ConnectionSettings.from_url(
-                source.url, password_env=source.password_env, password_file=source.password_file
-            )
+            settings = ConnectionSettings.from_url(source.url, **source.passwords)
             connection = stack.enter_context(Connection.open(settings))
         except HeadgateError as error:
             yield from (failed_part(name, error) for name in works)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.cli._common import console, folding_table, on_terminal, write_lines
+from headgate.cli._common import console, folding_table, on_terminal, write_text
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
@@ -66,10 +66,10 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
         for line in costs:
             out.print(Text(line))
     else:
-        write_lines([head, *(row.line for row in rows)])
+        write_text([head, *(row.line for row in rows)])
         of_columns = ((name, *cells) for name, each in columns.items() for cells in each)
-        write_lines(f"column {name}.{column}: {kind} as {arrow}" for name, column, kind, arrow in of_columns)
-        write_lines(costs)
+        write_text(f"column {name}.{column}: {kind} as {arrow}" for name, column, kind, arrow in of_columns)
+        write_text(costs)
     check_interfaces(config)
     followed = check_config(config)
     check_resnapshot(resnapshot, followed)

@@ -92,11 +92,11 @@ def _spellings(value: str) -> Iterator[str]:
 
 def _of_source(config: PipelineConfig) -> Iterator[str]:
     """Yield the secrets of ``[source]``. What cannot be read is in no text either."""
-    from headgate.mysql import Secret
+    from headgate.mysql import ConnectionSettings
 
     source = config.source
     with suppress(HeadgateError, OSError, UnicodeDecodeError):
-        yield Secret(source.password_env, source.password_file).resolve()
+        yield ConnectionSettings.from_url(source.url, **source.passwords).secret.resolve()
     yield from _of_file(source.relay_token_file)
     yield from _of_file(source.mask_key_file)
     yield os.environ.get(source.mask_key_env or "", "")

@@ -37,9 +37,9 @@ CLASS_PATH: Final = "spark.driver.extraClassPath"
 MEMORY: Final = "spark.driver.memory"
 _JARS: Final = "spark.jars"
 _HADOOP: Final = "spark.hadoop."
-_SECRET: Final = re.compile(r"(?i)secret|password|token|(access|account|private)[._]?key")
-"""Settings that Spark hides in its UI (``spark.redaction.regex``), and the keys of Azure (``fs.azure.account.key``) and
-Google (``fs.gs.auth.service.account.private.key``)."""
+_SECRET: Final = re.compile(r"(?i)secret|password|token|(access|account|private|encryption)[._]?key|azure\.sas\.")
+"""Settings that Spark hides in its UI (``spark.redaction.regex``), and the keys of Azure (``fs.azure.account.key``,
+``fs.azure.sas.…``), Google (``fs.gs.auth.service.account.private.key``) and S3 (``fs.s3a.encryption.key``)."""
 _TASK_TRIES = 4  # as on a cluster (spark.task.maxFailures)
 
 _LOG4J = """\

@@ -98,6 +98,7 @@ class _ReaderBase:
         """Return a new planner with a separate connection."""
         from headgate.carrier import ControlFolder
         from headgate.control import KafkaTopic, NoForwarder, SignalForwarder
+        from headgate.mysql import expect_login
         from headgate.spark._planner import Planner
         from headgate.spark._relayed import server_of
 
@@ -105,6 +106,7 @@ class _ReaderBase:
         folder = ControlFolder(path) if path else None
         forwarder: SignalForwarder | NoForwarder | None = None
         if folder is not None:
+            expect_login(self._parsed.settings())  # a pipeline has checked its server before
             forwarder = NoForwarder(folder) if topic is None else SignalForwarder(KafkaTopic.of(topic), folder)
         return Planner(self._parsed, server_of(self._parsed), folder, forwarder=forwarder)
 
