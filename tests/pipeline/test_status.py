@@ -483,7 +483,7 @@ def test_a_failure_before_the_run_began(run: Run) -> None:
     assert not Path(run.inbox.path).exists(), "nothing is left where nothing has run"
     noted = read_status(run.inbox)
     assert noted is not None
-    assert (noted.condition(), noted.error) == ("failed", "no grant")
+    assert (noted.condition(), noted.error) == ("failed", "no grant (see docs/runbook.md#refused-target)")
     with StatusWriter(run.inbox, "shop") as writer:
         record_failure(run.inbox, "shop", error)
         assert run.read().state == "running", "another run is alive"
@@ -507,7 +507,11 @@ def test_the_status_of_a_run_that_cannot_write_into_its_lake(run: Run, monkeypat
         patch.setattr(run.inbox, "write", refuse)
         record_failure(run.inbox, "shop", TargetError("the disk is full"))
         failed = run.read()
-    assert (before.error, failed.state, failed.error) == (None, "failed", "the disk is full")
+    assert (before.error, failed.state, failed.error) == (
+        None,
+        "failed",
+        "the disk is full (see docs/runbook.md#refused-target)",
+    )
     assert failed.recent == before.recent
     with StatusWriter(run.inbox, "shop", wall_us=run.clocks.wall_us) as writer:
         assert run.read().state == "running"

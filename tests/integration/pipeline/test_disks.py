@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from headgate.cli import app
-from headgate.errors import HeadgateError, StorageError, TargetError
+from headgate.errors import HeadgateError, StorageError, TargetError, error_line
 from headgate.status import read_status
 from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
@@ -52,7 +52,7 @@ def failing(runs: Runs) -> HeadgateError:
     error = caught.value
     status = read_status(runs.inbox)
     assert status is not None
-    assert (status.condition(), status.error) == ("failed", " ".join(str(error).split()))
+    assert (status.condition(), status.error) == ("failed", error_line(error))
     return error
 
 
