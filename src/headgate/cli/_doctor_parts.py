@@ -356,7 +356,7 @@ def _tables(connection: Connection, config: PipelineConfig) -> tuple[Content, st
     stats = load_stats(connection.query, patterns)
 
     def described(table: TableDef) -> dict[str, Any]:
-        size: Mapping[str, Any] = {} if table.full_name not in stats else vars(stats[table.full_name])
+        size = {} if table.full_name not in stats else asdict(stats[table.full_name])
         columns = [{"mysql": column.mysql, **asdict(column)} for column in table.columns]
         return {**size, "key": list(table.key_names), "columns": columns}
 
