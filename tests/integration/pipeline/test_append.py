@@ -209,7 +209,6 @@ def test_spark_appends_under_the_same_marker(spark: SparkSession, tmp_path: Path
     [
         "'delta.columnMapping.mode' = 'id'",
         "'delta.enableChangeDataFeed' = 'true'",
-        "'delta.dataSkippingNumIndexedCols' = '1'",
         "'delta.enableRowTracking' = 'true'",
         "'delta.constraints.positive' = 'id > 0'",
     ],

@@ -72,7 +72,7 @@ def test_a_disk_that_is_full_during_a_batch(runs: Runs, disk: Path, tmp_path: Pa
     assert (shown.exit_code, f"error: {error}" in shown.stdout) == (1, True)
     (disk / "filler").unlink()
     runs.run()
-    assert runs.rows(f"{runs.db}.t") == runs.source("t")
+    assert runs.rows(f"{runs.db}.t") == runs.source(f"{runs.db}.t")
     status = read_status(runs.inbox)
     assert status is not None
     assert (status.condition(), status.error) == ("stopped", None)
