@@ -222,6 +222,8 @@ def test_a_folder_that_is_held_is_locked_for_cleaners(tmp_path: Path) -> None:
             TargetError,
             "/b cannot be used: Denied; check what this user",
         ),
+        (OSError(errno.ESTALE, "Stale file handle", "/a"), StorageError, "/a cannot be used: Stale file handle"),
+        (OSError(errno.ETIMEDOUT, "Timed out", "/a"), StorageError, "/a cannot be used: Timed out"),
     ],
 )
 def test_errors_of_disks_say_what_to_do(error: OSError, kind: type[Exception], message: str) -> None:
@@ -230,5 +232,6 @@ def test_errors_of_disks_say_what_to_do(error: OSError, kind: type[Exception], m
     assert str(known).startswith(message)
 
 
-def test_errors_of_connections_are_not_those_of_disks() -> None:
-    assert system_error(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EAGAIN])
+def test_errors_of_connections_are_not_those_of_disks(number: int) -> None:
+    assert system_error(OSError(number, os.strerror(number))) is None

@@ -105,11 +105,12 @@ def file_errors(problem: str, kind: type[HeadgateError] = ConfigError) -> Iterat
 
 def system_error(error: OSError, problem: str | None = None) -> HeadgateError | None:
     """Return headgate's error for one of a disk or of permissions: the path, the reason, and what to do. None: it is
-    another one, of a connection for instance.
+    another one, of a connection for instance. Some numbers are those of files and of connections: only an error that
+    names a file is then one of a file.
 
     :param problem: what is impossible; by default that the error's file cannot be used.
     """
-    if error.errno not in _REMEDIES:
+    if error.errno not in _REMEDIES and (error.errno not in _PASSING or error.filename is None):
         return None
     path = error.filename if error.filename2 is None else error.filename2
     return _converted(error, problem or f"{path or 'a file'} cannot be used", TargetError)

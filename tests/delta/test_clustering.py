@@ -150,9 +150,9 @@ def test_restored_and_replaced_tables_get_the_columns_of_the_other_one(tmp_path:
     log = made(tmp_path)
     put(log, clustered(log.refresh(), ["day"]))
     other = made(tmp_path / "_successor_1_00000000", "id", "note")
-    table = put(log, take_over(log.refresh(), other.refresh(), "_successor_1_00000000"))
+    table = put(log, take_over(log.refresh(), other.refresh(), "_successor_1_00000000", {}))
     assert table.clustering == ("id", "note")
-    assert take_over(table, other.refresh(), "_successor_1_00000000") == []
+    assert take_over(table, other.refresh(), "_successor_1_00000000", {}) == []
     assert put(log, restoration(table, snapshot_at(log.folder, 1))).clustering == ("day",)
     table = put(log, restoration(log.refresh(), snapshot_at(log.folder, 0)))
     assert (table.clustering, restoration(table, snapshot_at(log.folder, 0))) == ((), [])

@@ -50,7 +50,7 @@ class Beside(Written):
     def take_over(self, table: Written) -> list[dict[str, Any]]:
         """Let it take the place of a table, which goes on with its rows."""
         read = table.log.refresh()
-        actions = take_over(read, self.log.refresh(), self.name)
+        actions = take_over(read, self.log.refresh(), self.name, {"other": "kept", "headgate.key": "no"})
         if actions:
             commit(table.path, read, actions, "REPLACE TABLE", {}, blind=False)
         table.key, table.value, table.schema, table.epoch = self.key, self.value, self.schema, self.epoch
@@ -115,7 +115,7 @@ def test_what_the_table_keeps_and_what_it_gets(tmp_path: Path) -> None:
     assert [next(iter(action)) for action in actions] == ["protocol", "metaData", "txn"]
     assert after.metadata["id"] != metadata["id"]
     assert after.schema_json == beside.log.refresh().schema_json
-    assert after.properties == metadata["configuration"]
+    assert after.properties == {**metadata["configuration"], "other": "kept"}
     assert after.transactions == {"app": 7}
     assert after.features is not None
     assert after.features == {"appendOnly", "invariants", "deletionVectors", "columnMapping"}

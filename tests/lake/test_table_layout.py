@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import DateType, LongType, StringType, StructType
 
-from headgate.delta import write_files
+from headgate.delta import clustered, write_files
 from headgate.lake import DeltaPath, TableLayout
+from headgate.lake._table_layout import properties_of_others
 from tests.delta.commits import commit
 from tests.lake.test_delta_path import DEFAULTS, session
 from tests.logged import logged_here
@@ -106,3 +107,21 @@ def test_columns_that_a_table_cannot_be_clustered_by_are_left_out(
 def test_what_the_configuration_set_is_noted(tmp_path: Path) -> None:
     properties = created(tmp_path, TableLayout({"team": "x", "tier": "y"})).snapshot().properties
     assert json.loads(properties["headgate.properties"]) == ["team", "tier"]
+
+
+def test_clustering_by_another_program_stays(tmp_path: Path) -> None:
+    delta = created(tmp_path, TableLayout({}, ("day",)))
+    delta.arrange(TableLayout())
+    assert layout_of(delta) == ({}, ()), "the configuration had it"
+    delta._change("CLUSTER BY", {}, lambda table: clustered(table, ("note",)))
+    for layout in (TableLayout(), TableLayout({"team": "sales"}), TableLayout()):
+        delta.arrange(layout)
+        assert layout_of(delta) == (layout.properties, ("note",))
+    delta.arrange(TableLayout({}, ("id",)))
+    assert layout_of(delta) == ({}, ("id",)), "the configuration comes first"
+
+
+def test_properties_of_others_are_neither_ours_nor_deltas(tmp_path: Path) -> None:
+    delta = created(tmp_path, TableLayout({"team": "sales"}, ("day",)))
+    delta.set_properties({"other": "kept", "delta.checkpointInterval": "7"})
+    assert properties_of_others(delta.snapshot()) == {"other": "kept"}

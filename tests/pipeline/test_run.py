@@ -165,6 +165,17 @@ Traceback (most recent call last):
             TargetError,
             "/tmp/blockmgr-1/0a/x cannot be used: Read-only file system; its file system is mounted for reading only",
         ),
+        (
+            STREAM_FAILED.format("OSError: [Errno 116] Stale file handle: '/lake/a'"),
+            StorageError,
+            "/lake/a cannot be used: Stale file handle",
+        ),
+        (
+            "java.io.IOException: Stale file handle\n\tat a.b(C.java:1)",
+            StorageError,
+            "cannot be used: Stale file handle",
+        ),
+        (STREAM_FAILED.format("TimeoutError: [Errno 110] Connection timed out"), SparkFailedError, "timed out"),
         (STREAM_FAILED.format("SystemExit: 143"), SparkFailedError, "Spark failed: SystemExit: 143"),
         (STREAM_FAILED.format("KeyboardInterrupt"), SparkFailedError, "Spark failed: KeyboardInterrupt"),
         (STREAM_FAILED.format("a.b.Odd: no"), SparkFailedError, "Spark failed: a.b.Odd: no"),

@@ -148,6 +148,8 @@ class CurrentTable:
                 self._reread_reason = f"the rows that were read are gone, with {self.delta.path}"
                 break
             self._perform(action, epoch)
+            if isinstance(action, do.Reshape | do.AddColumns):
+                self.delta.arrange(self._layout)  # the rows that follow have statistics of the clustering columns
         if self._reread_reason is None:
             self.delta.arrange(self._layout)
         return self._result()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headgate.delta._clustering import with_domains_of
@@ -63,15 +63,17 @@ def _log_files(folder: str, name: str) -> Iterator[str]:
     return (file.name for file in files_of(folder).below(f"{name}/{LOG}"))
 
 
-def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str, Any]]:
+def take_over(table: Snapshot, successor: Snapshot, name: str, kept: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the actions by which a successor takes the table's place; empty if it has taken it.
 
     :param table: headgate supports what it requires (:func:`unsupported_requirements`); likewise the successor.
     :param name: the successor's folder, in the table's.
+    :param kept: properties that the table keeps if the successor has none of the name.
     """
     features, built = table.features or frozenset(), successor.features or frozenset()
     metadata = {
         **{key: value for key, value in successor.metadata.items() if key not in _OF_THE_TABLE},
+        "configuration": {**kept, **successor.properties},
         **{key: table.metadata[key] for key in _OF_THE_TABLE if key in table.metadata},
     }
     actions: list[dict[str, Any]] = [] if built <= features else [protocol_of(features | built)]

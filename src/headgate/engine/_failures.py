@@ -90,7 +90,7 @@ def spark_failure(text: str, files: str = "a file of Spark") -> HeadgateError:
 _OF_PYTHON = re.compile(r"\[Errno ([0-9]{1,3})\] ([^:\n]+)(?:: '([^'\n]+)')?")
 _OF_JAVA = re.compile(
     r"(?:(/[^\s:()]+)(?: \(|: ))?"
-    r"(No space left on device|Disk quota exceeded|Read-only file system|Too many open files)"
+    r"(No space left on device|Disk quota exceeded|Read-only file system|Too many open files|Stale file handle)"
 )
 """Errors of the system as ``java.io`` (``FileOutputStream``) and ``java.nio`` (``FileSystemException``) print them."""
 _NUMBERS = {
@@ -98,6 +98,7 @@ _NUMBERS = {
     "Disk quota exceeded": errno.EDQUOT,
     "Read-only file system": errno.EROFS,
     "Too many open files": errno.EMFILE,
+    "Stale file handle": errno.ESTALE,
 }
 
 
@@ -110,8 +111,8 @@ def _system_error(text: str, files: str) -> HeadgateError | None:
         java = _OF_JAVA.search(text)
         if java is None:
             return None
-        number, reason, path = _NUMBERS[java[2]], java[2], java[1]
-    return system_error(OSError(number, reason.strip()), f"{path or files} cannot be used")
+        number, reason, path = _NUMBERS[java[2]], java[2], java[1] or files
+    return system_error(OSError(number, reason.strip(), path), f"{path or files} cannot be used")
 
 
 _TRACEBACK = "Traceback (most recent call last):"

@@ -3,7 +3,8 @@
 **When it is followed.** A table gets its layout with its first version. Later each batch that writes it compares the
 two, and commits what differs, without a rewrite of files; so does the first batch of a run for tables that it does not
 write. The property ``headgate.properties`` lists the properties that the configuration has set, so that those that it
-sets no longer are removed. Properties of other programs stay.
+sets no longer are removed. Properties of other programs stay, and so does the clustering by another program if the
+configuration has none, and had none before.
 
 **Clustering columns** that the table lacks, or that have no order, are left out until it has them. So is one of which
 some file has no statistics, because it comes behind those that had some, or was added later: until the table is read
@@ -23,10 +24,14 @@ from typing import Any, Final
 
 from headgate.delta import INDEXED_COLUMNS, Snapshot, clusterable, clustered, indexed_leaves, leaves_to, with_properties
 
-__all__ = ["TableLayout"]
+__all__ = ["TableLayout", "properties_of_others"]
 
 _NAMES: Final = "headgate.properties"
 """Property: the names of those that the configuration set, as a JSON list; missing without any."""
+_CLUSTER_BY: Final = "headgate.cluster_by"
+"""Property: the clustering columns of the configuration, as a JSON list; missing without any: then a table's clustering
+is of another program.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class TableLayout:
             statistics is left out.
         """
         leaves, wanted, kept = leaves_to(schema_json, self.cluster_by), dict(self.properties), dict(others)
+        if self.cluster_by:
+            wanted[_CLUSTER_BY] = json.dumps(self.cluster_by)
         if indexed_leaves({**kept, **wanted}) < leaves:
             if INDEXED_COLUMNS in wanted or indexed_leaves({}) < leaves:
                 wanted[INDEXED_COLUMNS] = str(leaves)
@@ -68,10 +75,27 @@ class TableLayout:
 
         :param table: with its files.
         """
-        had = [*json.loads(table.properties.get(_NAMES) or "[]"), _NAMES]
-        if not self.properties and not self.cluster_by and len(had) == 1 and not table.clustering:
+        had = _configured(table)
+        if not self.properties and not self.cluster_by and not had:
             return []
         others = {name: value for name, value in table.properties.items() if name not in had}
         wanted = self.properties_of(table.metadata["schemaString"], others)
         removed = table.properties.keys() - wanted.keys()
-        return [*with_properties(table, wanted, removed), *clustered(table, self.cluster_by)]
+        clusters = bool(self.cluster_by) or _CLUSTER_BY in had
+        return [*with_properties(table, wanted, removed), *(clustered(table, self.cluster_by) if clusters else ())]
+
+
+def _configured(table: Snapshot) -> frozenset[str]:
+    """Return the names of a table's properties that follow from the configuration's layout; empty without any."""
+    names = table.properties.get(_NAMES)
+    return frozenset([*json.loads(names), _NAMES]) if names else frozenset()
+
+
+def properties_of_others(table: Snapshot) -> dict[str, str]:
+    """Return the properties of a table that other programs set, and Delta does not define."""
+    had = _configured(table)
+    return {
+        name: value
+        for name, value in table.properties.items()
+        if name not in had and not name.startswith(("delta.", "headgate."))
+    }

@@ -12,6 +12,7 @@ from headgate.delta import CommitPlan, new_successor, retire_successor, successo
 from headgate.delta import take_over as actions_of
 from headgate.errors import HeadgateError
 from headgate.lake._delta import DeltaPath
+from headgate.lake._table_layout import properties_of_others
 
 __all__ = ["begin_successor", "retire", "take_over"]
 
@@ -27,7 +28,8 @@ def begin_successor(visible: DeltaPath, epoch: int) -> DeltaPath:
 
 
 def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
-    """Give the table its successor's columns, properties and rows. Its earlier versions stay.
+    """Give the table its successor's columns, properties and rows. Its earlier versions stay, and properties of other
+    programs.
 
     :raises CommitConflictError: other programs changed the table, again and again.
     :raises TargetError: headgate cannot write one of the two.
@@ -36,7 +38,7 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
 
     def plan() -> CommitPlan | None:
         table, built = visible.writable(files=True), successor.writable(files=True)
-        actions = actions_of(table, built, name)
+        actions = actions_of(table, built, name, properties_of_others(table))
         return CommitPlan(table, actions, "REPLACE TABLE", {"from": name}) if actions else None
 
     visible.commit(plan)

@@ -333,14 +333,19 @@ class BatchWriter:
         unentered = UnenteredBatches(self.pipeline, entered, batch.header.epoch)
         self.check_targets(spark, [*batch.parts])
         after = dict(before)
+        undone: list[str] = []
         for table in sorted(self._checked):
             policy, known = self._policy(table), before.get(table) or TableState(table, State.SNAPSHOTTING)
             current = DeltaPath(spark, self.lake.current(table, policy.place)) if policy.form is not None else None
             changelog = DeltaPath(spark, self.lake.changelog(table, policy.place)) if policy.changelog else None
             state = unentered.undo(known, current, changelog)
+            if state != known:
+                undone.append(table)
             if table in before:
                 after[table] = state
         self._history.undo(unentered)
+        self._checked.difference_update(undone)  # their columns and layout are other ones now
+        self.check_targets(spark, undone)
         return after
 
     def _current(self, spark: SparkSession, table: str, epoch: int | None = None) -> CurrentTable:

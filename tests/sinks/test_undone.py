@@ -1,0 +1,39 @@
+"""What a run does with tables of batches that the ledger lacks, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.decide import Policy
+from headgate.lake import DeltaPath, Lake, State, TableLayout, TableState, batch_marker
+from headgate.sinks import BatchWriter
+from tests.lake.tables import make_table
+
+CONF = {"spark.sql.parquet.compression.codec": "snappy"}
+SESSION: Any = SimpleNamespace(conf=SimpleNamespace(getAll=CONF, get=lambda name, other=None: CONF.get(name, other)))
+ROWS = pa.schema([("id", pa.int64())])
+OURS = {"headgate.pipeline": "shop", "headgate.table": "shop.t", "delta.enableDeletionVectors": "true"}
+
+
+def test_a_table_whose_layout_was_undone_gets_it_again(tmp_path: Path) -> None:
+    """The lost batch had given it the layout."""
+    lake, layout = Lake(str(tmp_path)), TableLayout({"team": "sales"})
+    policy = replace(Policy.of(["current"]), layout=layout)
+    path = tmp_path / "shop" / "t"
+    path.mkdir(parents=True)
+    make_table(str(path), [], ROWS, OURS)
+    DeltaPath(SESSION, str(path), batch_marker("shop", 1)).set_properties({"by": "batch 1"})
+    DeltaPath(SESSION, str(path), batch_marker("shop", 2)).arrange(layout)
+    state = TableState("shop.t", State.LIVE, 1)
+    writer = BatchWriter(SESSION, lake, "shop", ["current"], policy=lambda _: policy)
+    ledger: Any = SimpleNamespace(entered_epoch=lambda: 1, table=lambda _: state, last=None)
+    writer.ledger = ledger
+    batch: Any = SimpleNamespace(parts={"shop.t": ()}, header=SimpleNamespace(epoch=5))
+    assert writer._without_unentered(SESSION, batch, {"shop.t": state})["shop.t"].version == 3
+    assert "team" not in DeltaPath(SESSION, str(path)).snapshot().properties
+    assert writer._arranges(state)
