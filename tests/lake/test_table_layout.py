@@ -14,7 +14,6 @@ from pyspark.sql.types import DateType, LongType, StringType, StructType
 
 from headgate.delta import clustered, write_files
 from headgate.lake import DeltaPath, TableLayout
-from headgate.lake._table_layout import properties_of_others
 from tests.delta.commits import commit
 from tests.lake.test_delta_path import DEFAULTS, session
 from tests.logged import logged_here
@@ -124,4 +123,4 @@ def test_clustering_by_another_program_stays(tmp_path: Path) -> None:
 def test_properties_of_others_are_neither_ours_nor_deltas(tmp_path: Path) -> None:
     delta = created(tmp_path, TableLayout({"team": "sales"}, ("day",)))
     delta.set_properties({"other": "kept", "delta.checkpointInterval": "7"})
-    assert properties_of_others(delta.snapshot()) == {"other": "kept"}
+    assert TableLayout.properties_of_others(delta.snapshot()) == {"other": "kept"}
