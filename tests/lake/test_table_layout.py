@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import DateType, LongType, StringType, StructType
 
 from headgate.delta import clustered, write_files
-from headgate.lake import DeltaPath, TableLayout
-from headgate.lake._table_layout import properties_of_others
+from headgate.lake import DeltaPath, TableLayout, begin_successor, take_over
 from tests.delta.commits import commit
 from tests.lake.test_delta_path import DEFAULTS, session
 from tests.logged import logged_here
@@ -121,7 +120,13 @@ def test_clustering_by_another_program_stays(tmp_path: Path) -> None:
     assert layout_of(delta) == ({}, ("id",)), "the configuration comes first"
 
 
-def test_properties_of_others_are_neither_ours_nor_deltas(tmp_path: Path) -> None:
+def test_a_table_that_is_read_again_keeps_properties_of_others(tmp_path: Path) -> None:
     delta = created(tmp_path, TableLayout({"team": "sales"}, ("day",)))
     delta.set_properties({"other": "kept", "delta.checkpointInterval": "7"})
-    assert properties_of_others(delta.snapshot()) == {"other": "kept"}
+    successor = begin_successor(delta, 2)
+    successor.create(COLUMNS, {"headgate.table": "shop.t"}, TableLayout({"tier": "1"}))
+    expected = {**successor.snapshot().properties, "other": "kept"}
+    for _ in range(2):
+        take_over(delta, successor)
+        assert delta.snapshot().properties == expected
+    assert delta.version() == 2, "one commit"

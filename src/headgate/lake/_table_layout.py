@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from headgate.delta import INDEXED_COLUMNS, Snapshot, clusterable, clustered, indexed_leaves, leaves_to, with_properties
 
-__all__ = ["TableLayout", "properties_of_others"]
+__all__ = ["TableLayout"]
 
 _NAMES: Final = "headgate.properties"
 """Property: the names of those that the configuration set, as a JSON list; missing without any."""
@@ -84,18 +84,18 @@ class TableLayout:
         clusters = bool(self.cluster_by) or _CLUSTER_BY in had
         return [*with_properties(table, wanted, removed), *(clustered(table, self.cluster_by) if clusters else ())]
 
+    @staticmethod
+    def properties_of_others(table: Snapshot) -> dict[str, str]:
+        """Return the properties of a table that other programs set, and Delta does not define."""
+        had = _configured(table)
+        return {
+            name: value
+            for name, value in table.properties.items()
+            if name not in had and not name.startswith(("delta.", "headgate."))
+        }
+
 
 def _configured(table: Snapshot) -> frozenset[str]:
     """Return the names of a table's properties that follow from the configuration's layout; empty without any."""
     names = table.properties.get(_NAMES)
     return frozenset([*json.loads(names), _NAMES]) if names else frozenset()
-
-
-def properties_of_others(table: Snapshot) -> dict[str, str]:
-    """Return the properties of a table that other programs set, and Delta does not define."""
-    had = _configured(table)
-    return {
-        name: value
-        for name, value in table.properties.items()
-        if name not in had and not name.startswith(("delta.", "headgate."))
-    }

@@ -12,7 +12,7 @@ from headgate.delta import CommitPlan, new_successor, retire_successor, successo
 from headgate.delta import take_over as actions_of
 from headgate.errors import HeadgateError
 from headgate.lake._delta import DeltaPath
-from headgate.lake._table_layout import properties_of_others
+from headgate.lake._table_layout import TableLayout
 
 __all__ = ["begin_successor", "retire", "take_over"]
 
@@ -38,7 +38,7 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
 
     def plan() -> CommitPlan | None:
         table, built = visible.writable(files=True), successor.writable(files=True)
-        actions = actions_of(table, built, name, properties_of_others(table))
+        actions = actions_of(table, built, name, TableLayout.properties_of_others(table))
         return CommitPlan(table, actions, "REPLACE TABLE", {"from": name}) if actions else None
 
     visible.commit(plan)
