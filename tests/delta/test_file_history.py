@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from headgate.delta import RETENTION_PROPERTIES, FileHistory, LogFiles, Snapshot, TableLog, data_files_in
 from headgate.delta import _log as log_module
 from headgate.delta import vectors as vectors_module
+from headgate.delta._log import checkpoint_name
 from headgate.files import temporary
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
@@ -257,6 +258,23 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     table.upsert({"a": 9})
     assert log.old_by_name(newest - 1) == []
     assert log.old_by_name(newest) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_checkpoint_that_is_lost_since_lets_nothing_go(tmp_path: Path, *, is_empty: bool) -> None:
+    table = Written(tmp_path)
+    log = LogFiles(table.path)
+    for number in range(4):
+        table.upsert({"a": number})
+    assert log.old_by_listing(9, 0.0) == []
+    newest = table.log.refresh().version
+    make_checkpoint(table.path)
+    log.note_checkpoint(newest)
+    checkpoint = Path(table.path, checkpoint_name(newest))
+    checkpoint.unlink()
+    if is_empty:
+        checkpoint.touch()
+    assert log.old_by_name(newest) == []
 
 
 def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(

@@ -96,10 +96,18 @@ class LogFiles:
         base = max((version for version in self._checkpoints if version <= oldest), default=-1)
         if self._first is None or base <= self._first:
             return []
+        if not all(self._has_content(name) for name in self._checkpoints[base]):
+            del self._checkpoints[base]
+            return []
         names = [commit_name(version) for version in range(self._first, base)]
         names += [name for version, files in self._checkpoints.items() if version < base for name in files]
         self._begin_at(base)
         return sorted(names)
+
+    def _has_content(self, name: str) -> bool:
+        """Whether a file still exists and is not empty: other programs remove checkpoints, too."""
+        identity = files_of(self._folder).identity(name)
+        return identity is not None and identity.size > 0
 
     def _begin_at(self, first: int) -> None:
         self._first = first
