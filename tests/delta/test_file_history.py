@@ -236,8 +236,8 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
     assert log.old_by_listing(4, 0.0) == []
     old = LogFiles(path).old_by_listing(6, 0.0)
     assert old == [f"_delta_log/{version:020d}.json" for version in range(5)]
-    assert log.old_by_name(6) == old, "as the listing has the checkpoint"
-    assert log.old_by_name(6) == []
+    assert log.old_by_name(6, 0.0) == old, "as the listing has the checkpoint"
+    assert log.old_by_name(6, 0.0) == []
     for file in old:
         Path(path, file).unlink()
     assert TableLog(path).refresh().version == 6
@@ -249,15 +249,16 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     log = LogFiles(table.path)
     for number in range(4):
         table.upsert({"a": number})
-    assert log.old_by_name(9) == [], "it was not listed yet"
+    assert log.old_by_name(9, 0.0) == [], "it was not listed yet"
     assert log.old_by_listing(9, 0.0) == []
     make_checkpoint(table.path)
-    assert log.old_by_name(9) == []
+    assert log.old_by_name(9, 0.0) == []
     newest = table.log.refresh().version
-    log.note_checkpoint(newest)
+    log.note_checkpoint(newest, 5.0)
     table.upsert({"a": 9})
-    assert log.old_by_name(newest - 1) == []
-    assert log.old_by_name(newest) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
+    assert log.old_by_name(newest - 1, 5.0) == []
+    assert log.old_by_name(newest, 4.0) == [], "a reader may have begun before it"
+    assert log.old_by_name(newest, 5.0) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -269,12 +270,12 @@ def test_a_checkpoint_that_is_lost_since_lets_nothing_go(tmp_path: Path, *, is_e
     assert log.old_by_listing(9, 0.0) == []
     newest = table.log.refresh().version
     make_checkpoint(table.path)
-    log.note_checkpoint(newest)
+    log.note_checkpoint(newest, 0.0)
     checkpoint = Path(table.path, checkpoint_name(newest))
     checkpoint.unlink()
     if is_empty:
         checkpoint.touch()
-    assert log.old_by_name(newest) == []
+    assert log.old_by_name(newest, 0.0) == []
 
 
 def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(

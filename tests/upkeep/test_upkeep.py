@@ -383,7 +383,9 @@ def test_old_log_files_go_without_a_listing(tmp_path: Path, monkeypatch: pytest.
     made.end(9.0)
     made.round()  # which lists the folder, as it does each hour
     monkeypatch.delattr(LogFiles, "old_by_listing")
-    (checkpoint,) = checkpoints_after(made, 9, hours_ago=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(table_upkeep_module, "time", SimpleNamespace(time=lambda: time.time() - HOUR))
+        (checkpoint,) = checkpoints_after(made, 9, hours_ago=0.5)
     made.round()
     assert oldest_commit(folder) == 0, "a version before the checkpoint is still needed"
     made.upkeep._retention = 0.0
@@ -397,7 +399,7 @@ def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch each second, the retention of a minute: what is above that is removed before the round's turn."""
-    made, begun = Written(tmp_path / "lake"), time.time()
+    made, begun = Written(tmp_path / "lake", times=UpkeepTimes(listing=30.0)), time.time()
     clock = SimpleNamespace(now=begun - HOUR)
     faked = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)
     for module in (upkeep_module, table_upkeep_module, file_removal_module):
