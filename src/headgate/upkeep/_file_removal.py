@@ -85,7 +85,7 @@ class FileRemover:
         """
         if self.history.version < 0 or not self.history.is_continued():
             self.history, self.log = FileHistory(self.folder, oldest), LogFiles(self.folder)
-            self._checked_at = self._listed_at = 0.0
+            self._checked_at, self._listed_at, self._log_from = 0.0, 0.0, -1
         known = self.history.version
         yield from self.history.follow()
         if known != self.history.version:
