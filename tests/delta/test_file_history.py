@@ -258,6 +258,11 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     table.upsert({"a": 9})
     assert log.old_by_name(newest - 1, 5.0) == []
     assert log.old_by_name(newest, 4.0) == [], "a reader may have begun before it"
+    note = Path(table.path, "_delta_log", "_last_checkpoint")
+    newer = note.read_bytes()
+    note.write_text('{"version": 1, "size": 1}')
+    assert log.old_by_name(newest, 5.0) == [], "a load may begin at the noted checkpoint"
+    note.write_bytes(newer)
     assert log.old_by_name(newest, 5.0) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
 
 
@@ -296,8 +301,11 @@ def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
     with monkeypatch.context() as patch:
         patch.setattr(log_module, "find_checkpoints", listed)
         assert TableLog(table.path).refresh().version == 3
+    old = LogFiles(table.path).old_by_listing(3, 0.0)
+    assert old
     note.write_bytes(first)
-    for file in LogFiles(table.path).old_by_listing(3, 0.0):
+    assert LogFiles(table.path).old_by_listing(3, 0.0) == [], "a load may begin at the noted checkpoint"
+    for file in old:
         if not file.endswith(".parquet"):
             Path(table.path, file).unlink()
     assert TableLog(table.path).refresh().version == 3, "the commits after the noted checkpoint are gone"

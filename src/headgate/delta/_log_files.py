@@ -10,7 +10,15 @@ import re
 from typing import Final
 
 from headgate.delta._files import files_of
-from headgate.delta._log import LOG, TableLog, checkpoint_name, checkpoints_among, commit_identity, commit_name
+from headgate.delta._log import (
+    LOG,
+    TableLog,
+    checkpoint_name,
+    checkpointed_version,
+    checkpoints_among,
+    commit_identity,
+    commit_name,
+)
 from headgate.files import is_temporary
 
 __all__ = ["LogFiles", "version_at"]
@@ -77,6 +85,8 @@ class LogFiles:
         files = list(files_of(self._folder).below(LOG))
         self._checkpoints = checkpoints_among(file.name for file in files)
         base = max((version for version in self._checkpoints if version <= oldest), default=-1)
+        if not self._is_noted(base):
+            base = -1
         names, versions = [], []
         for file in files:
             numbered = _NUMBERED.match(file.name)
@@ -106,10 +116,18 @@ class LogFiles:
         if not all(self._has_content(name) for name in self._checkpoints[base]):
             del self._checkpoints[base]
             return []
+        if not self._is_noted(base):
+            return []
         names = [commit_name(version) for version in range(self._first, base)]
         names += [name for version, files in self._checkpoints.items() if version < base for name in files]
         self._begin_at(base)
         return sorted(names)
+
+    def _is_noted(self, base: int) -> bool:
+        """Whether ``_last_checkpoint`` names no version before ``base``. Else a load could begin there, and take it for
+        the newest version while some of the files between are removed: in any order.
+        """
+        return not 0 <= checkpointed_version(self._folder) < base
 
     def _has_content(self, name: str) -> bool:
         """Whether a file still exists and is not empty: other programs remove checkpoints, too."""
