@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from headgate.delta import RETENTION_PROPERTIES, FileHistory, LogFiles, Snapshot, TableLog, data_files_in
 from headgate.delta import _log as log_module
 from headgate.delta import vectors as vectors_module
+from headgate.delta._log import checkpoint_name
 from headgate.files import temporary
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
@@ -235,8 +236,8 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
     assert log.old_by_listing(4, 0.0) == []
     old = LogFiles(path).old_by_listing(6, 0.0)
     assert old == [f"_delta_log/{version:020d}.json" for version in range(5)]
-    assert log.old_by_name(6) == old, "as the listing has the checkpoint"
-    assert log.old_by_name(6) == []
+    assert log.old_by_name(6, 0.0) == old, "as the listing has the checkpoint"
+    assert log.old_by_name(6, 0.0) == []
     for file in old:
         Path(path, file).unlink()
     assert TableLog(path).refresh().version == 6
@@ -248,15 +249,38 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     log = LogFiles(table.path)
     for number in range(4):
         table.upsert({"a": number})
-    assert log.old_by_name(9) == [], "it was not listed yet"
+    assert log.old_by_name(9, 0.0) == [], "it was not listed yet"
     assert log.old_by_listing(9, 0.0) == []
     make_checkpoint(table.path)
-    assert log.old_by_name(9) == []
+    assert log.old_by_name(9, 0.0) == []
     newest = table.log.refresh().version
-    log.note_checkpoint(newest)
+    log.note_checkpoint(newest, 5.0)
     table.upsert({"a": 9})
-    assert log.old_by_name(newest - 1) == []
-    assert log.old_by_name(newest) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
+    assert log.old_by_name(newest - 1, 5.0) == []
+    assert log.old_by_name(newest, 4.0) == [], "a reader may have begun before it"
+    note = Path(table.path, "_delta_log", "_last_checkpoint")
+    newer = note.read_bytes()
+    note.write_text('{"version": 1, "size": 1}')
+    assert log.old_by_name(newest, 5.0) == [], "a load may begin at the noted checkpoint"
+    note.write_bytes(newer)
+    assert log.old_by_name(newest, 5.0) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_checkpoint_that_is_lost_since_lets_nothing_go(tmp_path: Path, *, is_empty: bool) -> None:
+    table = Written(tmp_path)
+    log = LogFiles(table.path)
+    for number in range(4):
+        table.upsert({"a": number})
+    assert log.old_by_listing(9, 0.0) == []
+    newest = table.log.refresh().version
+    make_checkpoint(table.path)
+    log.note_checkpoint(newest, 0.0)
+    checkpoint = Path(table.path, checkpoint_name(newest))
+    checkpoint.unlink()
+    if is_empty:
+        checkpoint.touch()
+    assert log.old_by_name(newest, 0.0) == []
 
 
 def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
@@ -277,8 +301,11 @@ def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
     with monkeypatch.context() as patch:
         patch.setattr(log_module, "find_checkpoints", listed)
         assert TableLog(table.path).refresh().version == 3
+    old = LogFiles(table.path).old_by_listing(3, 0.0)
+    assert old
     note.write_bytes(first)
-    for file in LogFiles(table.path).old_by_listing(3, 0.0):
+    assert LogFiles(table.path).old_by_listing(3, 0.0) == [], "a load may begin at the noted checkpoint"
+    for file in old:
         if not file.endswith(".parquet"):
             Path(table.path, file).unlink()
     assert TableLog(table.path).refresh().version == 3, "the commits after the noted checkpoint are gone"

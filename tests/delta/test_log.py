@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headgate.delta import DataFile, Snapshot, TableLog, VectorFile, positions_of
+from headgate.delta._log import checkpoints_among
 from headgate.errors import TargetError
 
 
@@ -103,6 +104,25 @@ def test_a_checkpoint_in_parts_counts_when_it_is_whole(tmp_path: Path) -> None:
         commit.unlink()
     anew = TableLog(path)
     assert version_and_names(anew) == (1, expected)
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole"),
+    [
+        (["1.2", "2.2"], ["1.2", "2.2"]),
+        (["1.2", "2.3"], []),
+        (["1.2", "1.3"], []),
+        (["1.2", "3.2"], []),
+        (["1.3", "1.2", "2.2"], ["1.2", "2.2"]),
+        (["0.0"], []),
+    ],
+)
+def test_the_parts_of_a_checkpoint_are_those_of_one_writer(parts: list[str], whole: list[str]) -> None:
+    def named(some: list[str]) -> list[str]:
+        numbers = [part.split(".") for part in some]
+        return [f"_delta_log/{4:020d}.checkpoint.{int(one):010d}.{int(of):010d}.parquet" for one, of in numbers]
+
+    assert checkpoints_among(named(parts)) == ({4: named(whole)} if whole else {})
 
 
 def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -193,3 +194,15 @@ def test_settings_of_a_store_of_tests_are_none(monkeypatch: pytest.MonkeyPatch) 
     environment: dict[str, Any] = {}
     monkeypatch.setenv(VARIABLE, "")
     assert share_credentials("file:/a/lake", KEYS.get) == environment
+
+
+def test_a_commit_on_a_full_disk_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    files = files_of(str(tmp_path))
+    with pytest.raises(OSError, match="No space left") as failed, files.new_file("_delta_log/1.json", b"{}"):
+        pass
+    assert failed.value.filename == str(tmp_path / "_delta_log" / "1.json")
+    assert not [*Path(tmp_path, "_delta_log").iterdir()]

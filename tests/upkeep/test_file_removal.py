@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.delta import RETENTION_PROPERTIES, TableLog, files_of, write_files
+from headgate.delta import RETENTION_PROPERTIES, FileHistory, TableLog, files_of, write_files
 from headgate.delta import _file_history as history_module
 from headgate.upkeep import _file_removal as file_removal_module
 from headgate.upkeep._file_removal import FileRemover
@@ -102,3 +102,10 @@ def test_files_of_a_table_whose_log_is_gone_stay(kept: Kept) -> None:
     Path(kept.path, "_delta_log").rename(Path(kept.path).with_name("aside"))
     kept.listings_after(30)
     assert set(Path(kept.path).glob("*.parquet")) == files
+
+
+def test_the_log_of_a_table_that_is_followed_from_its_start_again_is_listed(kept: Kept) -> None:
+    kept.listings_after(0)
+    kept.keeper.history = FileHistory(kept.path, 0)
+    kept.listings_after(0)
+    assert kept.keeper.log.count(0) == 1

@@ -27,7 +27,7 @@ from headgate.upkeep import _file_removal as file_removal_module
 from headgate.upkeep import _table_upkeep as table_upkeep_module
 from headgate.upkeep import _upkeep as upkeep_module
 from headgate.upkeep._retained_versions import LedgerSpan, RetainedVersions
-from headgate.upkeep._table_upkeep import IDLE_FILES, load_retained
+from headgate.upkeep._table_upkeep import IDLE_FILES, TableUpkeep, load_retained
 from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
@@ -383,7 +383,9 @@ def test_old_log_files_go_without_a_listing(tmp_path: Path, monkeypatch: pytest.
     made.end(9.0)
     made.round()  # which lists the folder, as it does each hour
     monkeypatch.delattr(LogFiles, "old_by_listing")
-    (checkpoint,) = checkpoints_after(made, 9, hours_ago=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(table_upkeep_module, "time", SimpleNamespace(time=lambda: time.time() - HOUR))
+        (checkpoint,) = checkpoints_after(made, 9, hours_ago=0.5)
     made.round()
     assert oldest_commit(folder) == 0, "a version before the checkpoint is still needed"
     made.upkeep._retention = 0.0
@@ -397,7 +399,7 @@ def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch each second, the retention of a minute: what is above that is removed before the round's turn."""
-    made, begun = Written(tmp_path / "lake"), time.time()
+    made, begun = Written(tmp_path / "lake", times=UpkeepTimes(listing=30.0)), time.time()
     clock = SimpleNamespace(now=begun - HOUR)
     faked = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)
     for module in (upkeep_module, table_upkeep_module, file_removal_module):
@@ -416,6 +418,28 @@ def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
             above.append(len([*folder.rglob("*.*")]) - 2 * min(61, number + 2))
     assert max(above) <= 100, "with checkpoints, and commits since the one before the retention"
     assert made.upkeep.files()[0] == (NAME, TableFiles(*counted(folder)))
+    made.upkeep.close()
+
+
+def test_what_failed_is_tried_again_at_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, clock, tries = Written(tmp_path / "lake"), SimpleNamespace(now=1000.0), list[str]()
+    monkeypatch.setattr(upkeep_module, "time", SimpleNamespace(time=time.time, monotonic=lambda: clock.now))
+
+    def failing(table: TableUpkeep, *_: object) -> Iterator[None]:
+        tries.append(table.folder)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(TableUpkeep, "clean", failing)
+    monkeypatch.setattr(TableUpkeep, "is_behind", lambda *_: True)
+    made.write(NAME, [0])
+    made.end()
+    counts = []
+    for _ in range(26):
+        for _ in made.upkeep._look():
+            pass
+        clock.now += 5.0
+        counts.append(tries.count(made.lake.current(NAME)))
+    assert counts == [1] * 24 + [2] * 2
     made.upkeep.close()
 
 

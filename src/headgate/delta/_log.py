@@ -451,7 +451,7 @@ def checkpoints_among(names: Iterable[str]) -> dict[int, list[str]]:
         numbered = _CHECKPOINT.fullmatch(name)
         if numbered is not None:
             by_version.setdefault(int(numbered[1]), []).append(name)
-    return {version: sorted(names) for version, names in by_version.items() if _is_whole(names)}
+    return {version: whole for version, names in by_version.items() if (whole := _whole(names))}
 
 
 def commit_identity(folder: str, version: int) -> FileIdentity | None:
@@ -459,14 +459,22 @@ def commit_identity(folder: str, version: int) -> FileIdentity | None:
     return files_of(folder).identity(commit_name(version))
 
 
-def _is_whole(names: list[str]) -> bool:
-    """Whether these are all files of a checkpoint: ``<i>.<n>`` for i from 1 to n, or a single one, kept alone then."""
-    parts = [name.split(".") for name in names]
-    if any(len(part) == 3 for part in parts):
-        names[:] = [name for name, part in zip(names, parts, strict=True) if len(part) == 3]
-        return True
-    numbered = all(len(part) == 5 and part[2].isdigit() and part[3].isdigit() for part in parts)
-    return numbered and len(names) == int(parts[0][3])
+def _whole(names: list[str]) -> list[str]:
+    """Return the files of a complete checkpoint among those of its version; none if each is incomplete.
+
+    It is a single file, or ``<i>.<n>`` for each i from 1 to n.
+    """
+    by_count: dict[int, dict[int, str]] = {}
+    for name in sorted(names):
+        parts = name.split(".")
+        if len(parts) == 3:
+            return [name]
+        if len(parts) == 5 and parts[2].isdigit() and parts[3].isdigit():
+            by_count.setdefault(int(parts[3]), {})[int(parts[2])] = name
+    complete = (
+        files for count, files in by_count.items() if len(files) == count and files.keys() == set(range(1, count + 1))
+    )
+    return list(next(complete, {}).values())
 
 
 def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,15 @@ import re
 from typing import Final
 
 from headgate.delta._files import files_of
-from headgate.delta._log import LOG, TableLog, checkpoint_name, checkpoints_among, commit_identity, commit_name
+from headgate.delta._log import (
+    LOG,
+    TableLog,
+    checkpoint_name,
+    checkpointed_version,
+    checkpoints_among,
+    commit_identity,
+    commit_name,
+)
 from headgate.files import is_temporary
 
 __all__ = ["LogFiles", "version_at"]
@@ -55,14 +63,17 @@ class LogFiles:
         """The first version that may have files; None: the log was not listed yet."""
         self._checkpoints: dict[int, list[str]] = {}
         """Names of their files, by version."""
+        self._written: dict[int, float] = {}
+        """When this process has written some of them, in seconds since 1970 UTC."""
 
     def count(self, newest: int) -> int:
         """Return the number of files, as far as they are known, if the newest version is ``newest``."""
         commits = 0 if self._first is None else newest + 1 - self._first
         return commits + sum(map(len, list(self._checkpoints.values())))
 
-    def note_checkpoint(self, version: int) -> None:
-        """Record a checkpoint that this process has written."""
+    def note_checkpoint(self, version: int, moment: float) -> None:
+        """Record a checkpoint that this process has written at a moment, in seconds since 1970 UTC."""
+        self._written[version] = moment
         self._checkpoints[version] = [checkpoint_name(version)]
 
     def old_by_listing(self, oldest: int, before: float) -> list[str]:
@@ -74,6 +85,8 @@ class LogFiles:
         files = list(files_of(self._folder).below(LOG))
         self._checkpoints = checkpoints_among(file.name for file in files)
         base = max((version for version in self._checkpoints if version <= oldest), default=-1)
+        if not self._is_noted(base):
+            base = -1
         names, versions = [], []
         for file in files:
             numbered = _NUMBERED.match(file.name)
@@ -89,18 +102,39 @@ class LogFiles:
         self._begin_at(min(versions, default=0))
         return sorted(names)
 
-    def old_by_name(self, oldest: int) -> list[str]:
+    def old_by_name(self, oldest: int, before: float) -> list[str]:
         """Return the names of files that no version from ``oldest`` on needs, as far as they are known, oldest first.
         None of them is returned again.
+
+        :param before: checkpoints that were written after this moment replace nothing yet, because a reader may have
+            begun at the one before. In seconds since 1970 UTC.
         """
-        base = max((version for version in self._checkpoints if version <= oldest), default=-1)
+        settled = (version for version in self._checkpoints if self._written.get(version, before) <= before)
+        base = max((version for version in settled if version <= oldest), default=-1)
         if self._first is None or base <= self._first:
+            return []
+        if not all(self._has_content(name) for name in self._checkpoints[base]):
+            del self._checkpoints[base]
+            return []
+        if not self._is_noted(base):
             return []
         names = [commit_name(version) for version in range(self._first, base)]
         names += [name for version, files in self._checkpoints.items() if version < base for name in files]
         self._begin_at(base)
         return sorted(names)
 
+    def _is_noted(self, base: int) -> bool:
+        """Whether ``_last_checkpoint`` names no version before ``base``. Else a load could begin there, and take it for
+        the newest version while some of the files between are removed: in any order.
+        """
+        return not 0 <= checkpointed_version(self._folder) < base
+
+    def _has_content(self, name: str) -> bool:
+        """Whether a file still exists and is not empty: other programs remove checkpoints, too."""
+        identity = files_of(self._folder).identity(name)
+        return identity is not None and identity.size > 0
+
     def _begin_at(self, first: int) -> None:
         self._first = first
         self._checkpoints = {version: names for version, names in self._checkpoints.items() if version >= first}
+        self._written = {version: moment for version, moment in self._written.items() if version >= first}

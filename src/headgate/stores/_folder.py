@@ -214,7 +214,7 @@ class _LocalFolder(Folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = temporary(path)
         try:
-            with aside.open("xb") as out:
+            with name_errors(path), aside.open("xb") as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())

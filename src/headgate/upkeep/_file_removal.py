@@ -1,8 +1,8 @@
 """Removal of files from one table's folder that no version needs that has to stay readable.
 
-Data files and deletion vectors are removed as soon as no such version has them; log files as soon as a checkpoint
-replaces them; files that no commit names after a day, because a batch in progress may have written them. The log names
-all but the last kind, so files go as fast as they come, without listings.
+Data files and deletion vectors are removed as soon as no such version has them; log files an hour after the checkpoint
+that replaces them, or at a listing; files that no commit names after a day, because a batch in progress may have
+written them. The log names all but the last kind, so files go as fast as they come, without listings.
 
 A folder is listed at most once an hour: after a change of the table, once more a day later, and after a failed removal.
 
@@ -33,7 +33,8 @@ class UpkeepTimes:
     """Intervals of the upkeep, in seconds."""
 
     listing: float = 3600.0
-    """Shortest time between two listings of a table's folder."""
+    """Shortest time between two listings of a table's folder, and from a checkpoint to the removal of the log before it
+    by name."""
     orphan: float = 24 * 3600.0
     """Age at which files of no commit are removed."""
     idle: float = 600.0
@@ -84,7 +85,7 @@ class FileRemover:
         """
         if self.history.version < 0 or not self.history.is_continued():
             self.history, self.log = FileHistory(self.folder, oldest), LogFiles(self.folder)
-            self._checked_at = self._listed_at = 0.0
+            self._checked_at, self._listed_at, self._log_from = 0.0, 0.0, -1
         known = self.history.version
         yield from self.history.follow()
         if known != self.history.version:
@@ -110,7 +111,7 @@ class FileRemover:
             self._log_from = oldest
             yield from self._remove(self.log.old_by_listing(oldest, old))
         else:
-            yield from self._remove(self.log.old_by_name(oldest))
+            yield from self._remove(self.log.old_by_name(oldest, now - self._times.listing))
 
     def _may_have_orphans(self, now: float) -> bool:
         """Return whether there may be files of no commit that the last listing missed, or found too young."""

@@ -164,7 +164,7 @@ class TableUpkeep:
         """Write a checkpoint of the log."""
         version = write_checkpoint(self.folder)
         if version is not None:
-            self.remover.log.note_checkpoint(version)
+            self.remover.log.note_checkpoint(version, time.time())
 
     @property
     def is_counted(self) -> bool:

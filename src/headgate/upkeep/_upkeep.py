@@ -82,6 +82,8 @@ class Upkeep:
         self._newest: LedgerRow | None = None
         self._ledger_version = -1
         self._tables: dict[str, TableUpkeep] = {}
+        self._failed: set[str] = set()
+        """Folders whose upkeep has failed since the last round began."""
 
     @property
     def removed(self) -> Amount:
@@ -183,17 +185,20 @@ class Upkeep:
         if time.monotonic() < self._next_round:
             yield from self.clean_behind()
             return
-        yield from self.round()
-        self._next_round = time.monotonic() + ROUND_SECONDS
+        try:
+            yield from self.round()
+        finally:  # a round that failed is not repeated at the next look, either
+            self._next_round = time.monotonic() + ROUND_SECONDS
 
     def clean_behind(self) -> Iterator[None]:
         """Clean the tables of which many versions are no longer needed; pause now and then."""
         since = time.time() - self._retention
         for table in list(self._tables.values()):
-            if table.is_behind(since):
+            if table.folder not in self._failed and table.is_behind(since):
                 yield from self._maintain(table, since)
         ledger = self._table(self._lake.ledger)
-        if self._ledger_version - ledger.remover.history.version >= BEHIND_VERSIONS:
+        is_behind = self._ledger_version - ledger.remover.history.version >= BEHIND_VERSIONS
+        if is_behind and ledger.folder not in self._failed:
             yield from self._maintain(ledger, since)
 
     def round(self) -> Iterator[None]:
@@ -203,6 +208,7 @@ class Upkeep:
             yield from load_retained(self._lake, since, self.retained)
             self._is_loaded = True
         self.retained.forget(since)
+        self._failed.clear()
         for folder in [*self.retained.folders(), *internal_tables(self._lake)]:
             table = self._table(folder)
             if self._lake.is_local or not table.may_rest(since):
@@ -215,6 +221,7 @@ class Upkeep:
             table.offer()
             self._offer_fold(table)
         except (HeadgateError, OSError) as error:
+            self._failed.add(table.folder)
             log.warning("upkeep of %s failed, will retry: %s", table.folder, error)
         yield
 
