@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from headgate.delta import RETENTION_PROPERTIES, FileHistory, LogFiles, Snapshot, TableLog, data_files_in
 from headgate.delta import _log as log_module
 from headgate.delta import vectors as vectors_module
-from headgate.delta._log import checkpoint_name
 from headgate.files import temporary
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
@@ -276,7 +275,7 @@ def test_a_checkpoint_that_is_lost_since_lets_nothing_go(tmp_path: Path, *, is_e
     newest = table.log.refresh().version
     make_checkpoint(table.path)
     log.note_checkpoint(newest, 0.0)
-    checkpoint = Path(table.path, checkpoint_name(newest))
+    checkpoint = Path(table.path, "_delta_log", f"{newest:020}.checkpoint.parquet")
     checkpoint.unlink()
     if is_empty:
         checkpoint.touch()
