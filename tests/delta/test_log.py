@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import DataFile, Snapshot, TableLog, VectorFile, positions_of
-from headgate.delta._log import checkpoints_among
+from headgate.delta import DataFile, Snapshot, TableLog, VectorFile, checkpoints_among, positions_of
 from headgate.errors import TargetError
 
 

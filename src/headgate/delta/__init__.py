@@ -34,6 +34,7 @@ from headgate.delta._log import (
     Snapshot,
     TableLog,
     checkpointed_version,
+    checkpoints_among,
     indexed_leaves,
     snapshot_at,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "bytes_of",
     "changed_files",
     "checkpointed_version",
+    "checkpoints_among",
     "choose_files",
     "clusterable",
     "clustered",
