@@ -7,8 +7,7 @@ command is called, so ``headgate --help`` loads neither numba nor pyspark. A com
 listed.
 
 Every error is one line on stderr, ``error: …``, which ends with its entry in the runbook; each mistake of a
-configuration is one. ``--debug``, anywhere on the
-line, adds the traceback.
+configuration is one. ``--debug``, anywhere on the line, adds the traceback.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, TypeAlias
 from urllib.parse import SplitResult, urlsplit
@@ -22,6 +22,7 @@ __all__ = [
     "LocalPath",
     "Model",
     "RulesByTable",
+    "both_set",
     "check_variable",
     "is_table",
     "split_url",
@@ -78,6 +79,15 @@ LocalPath: TypeAlias = Annotated[Path, AfterValidator(lambda path, info: Path(_a
 
 RulesByTable: TypeAlias = Annotated[dict[str, dict[str, Any]], AfterValidator(checked_rules)]
 """``[columns]``: pattern on ``db.table`` → pattern on columns → rule, as :func:`parse_rules` takes them."""
+
+
+def both_set(names: Sequence[str]) -> Iterator[Conflict]:
+    """Yield a conflict if more than one of the keys is set that say the same.
+
+    :param names: those of the keys that are set.
+    """
+    if len(names) > 1:
+        yield " ".join(names), f"{names[0]} and {names[1]} are both set; keep one"
 
 
 def is_table(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from headgate.config._model import Conflict, FilePath, LocalPath, Model, RulesByTable
+from headgate.config._model import Conflict, FilePath, LocalPath, Model, RulesByTable, both_set
 from headgate.policies import POLICY_SETTINGS, MaskKey, Policies, ZeroDates, parse_rules
 
 __all__ = ["SCNS_OF_COLUMNS", "RelaySettings", "SchemaTypes", "ScnKind"]
@@ -99,8 +99,7 @@ class RelaySettings(Model):
             yield "scn scn_column", f"{kinds} need scn_column, and no other kind of SCN uses it; scn is {self.scn}"
         if self.tls_key is not None and self.tls_cert is None:
             yield "tls_key tls_cert", "tls_key is set, but tls_cert is not"
-        if self.mask_key_env and self.mask_key_file:
-            yield "mask_key_env mask_key_file", "mask_key_env and mask_key_file are both set; keep one"
+        yield from both_set([name for name in ("mask_key_env", "mask_key_file") if getattr(self, name)])
         if self.policies.hides_values and self.log_disk_bytes:
             hidden = "the binlog archive has every value as it was logged, and [columns] hides some"
             remedy = "remove log_disk_bytes, or serve pipelines by another relay, without these rules"

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator
 
-from headgate.config._model import Conflict, FilePath, Model, check_variable, split_url
+from headgate.config._model import Conflict, FilePath, Model, both_set, check_variable, split_url
 from headgate.parsing import parse_command
 
 __all__ = ["PASSWORD_NAMES", "ServerLogin"]
@@ -65,9 +65,7 @@ class ServerLogin(Model):
         return command
 
     def _conflicts(self) -> Iterator[Conflict]:
-        names = [name for name, value in self.passwords.items() if value is not None]
-        if len(names) > 1:
-            yield " ".join(names), f"{names[0]} and {names[1]} are both set; keep one"
+        yield from both_set([name for name, value in self.passwords.items() if value is not None])
 
     @property
     def passwords(self) -> dict[str, Any]:

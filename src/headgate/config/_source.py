@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from headgate.config._layout import ClusteringColumns, TableProperties
-from headgate.config._model import Conflict, FilePath, check_variable, is_table, split_url
+from headgate.config._model import Conflict, FilePath, both_set, check_variable, is_table, split_url
 from headgate.config._policies import PolicySection, with_policies
 from headgate.config._server import ServerLogin
 from headgate.config._target import Deletes
@@ -154,8 +154,7 @@ class SourceSettings(ServerLogin):
 
     def _conflicts(self) -> Iterator[Conflict]:
         yield from super()._conflicts()
-        if self.mask_key_env and self.mask_key_file:
-            yield "mask_key_env mask_key_file", "mask_key_env and mask_key_file are both set; keep one"
+        yield from both_set([name for name in ("mask_key_env", "mask_key_file") if getattr(self, name)])
         if self.watermark == "signal-table" and self.signal_table is None:
             yield "watermark signal_table", "watermark = signal-table needs signal_table, as db.table"
         if self.watermark == "signal-table" and self.relay is not None:
