@@ -38,7 +38,7 @@ from headgate.decide.actions import (
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
 from headgate.offsets import SnapshotProgress, SourceOffset
-from headgate.spark import Options, Planner, SourceServer, Task, carrier_rows, plan_tasks, server_of
+from headgate.spark import Options, Planner, SourceServer, carrier_rows, server_of
 from headgate_testing import MySQLServer
 from tests.integration.databases import Database
 
@@ -63,13 +63,6 @@ def default_value(text: str, spark: str) -> Any:
         return Decimal(text)
     kinds: dict[str, Any] = {"string": str, "date": date.fromisoformat, "float": float, "double": float}
     return kinds.get(spark, int)(text)
-
-
-def tasks_of(planner: Planner, options: Options, start: SourceOffset, end: SourceOffset) -> list[Task]:
-    """The tasks of a batch."""
-    uuid, log_uuid = planner.server_uuid(start), planner.log_uuid(start, end)
-    limits = {"slots": options.slots, "chunk_rows": options.chunk_rows}
-    return plan_tasks(start, end, server_uuid=uuid, log_uuid=log_uuid, **limits)
 
 
 def chosen(action: RowAction, images: list[dict[str, Any]], bound: Seq | None) -> list[dict[str, Any]]:
@@ -243,7 +236,7 @@ class Stream(Database):
                     raise
 
     def _read(self, end: SourceOffset) -> Iterator[pa.RecordBatch]:
-        for task in tasks_of(self.planner, self.options, self.offset, end):
+        for task in self.planner.tasks(self.offset, end):
             yield from carrier_rows(self.options.settings(), task, images="keys", policies=self.options.policies)
 
     def _table(self, name: str, batch: Batch, rows: list[pa.RecordBatch]) -> None:

@@ -17,7 +17,7 @@ from headgate.lake import Lake, followed_log
 from headgate.offsets import SourceOffset
 from headgate.policies import Window
 from headgate.positions import Position
-from headgate.spark import Options, Planner, Task, plan_tasks
+from headgate.spark import Options, Planner, Task
 from tests.simulation.broker import Broker
 from tests.simulation.planning import SimulatedServer
 from tests.simulation.reading import read_task
@@ -208,7 +208,7 @@ class Driver:
         if self._start is None:
             before = self.world.main
             self._start = self.planner.initial()
-            if self._start.signals["full_restart"]:
+            if self._start.signals["begun"]["full_restart"]:
                 pipeline.had.clear()
                 pipeline.judged, pipeline.is_mixed = self.world.rewritten, False
                 self.world.known_rewrites, before = self.world.rewritten, self.world.main
@@ -223,14 +223,7 @@ class Driver:
         return self._start
 
     def _run(self, start: SourceOffset, end: SourceOffset) -> None:
-        tasks = plan_tasks(
-            start,
-            end,
-            server_uuid=self.planner.server_uuid(end),
-            slots=SLOTS,
-            chunk_rows=5,
-            log_uuid=self.planner.log_uuid(start, end),
-        )
+        tasks = self.planner.tasks(start, end)
         batch = Batch.of(self.evaluate(tasks))
         self.pipeline.had |= self.pipeline.plans[self._number]
         if self.pipeline.eras[self._number] != self.world.rewritten:

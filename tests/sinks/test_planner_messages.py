@@ -53,6 +53,22 @@ def test_the_file_of_a_later_signal_with_the_same_id_stays(
     assert len(inbox.signals()) == left
 
 
+def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_log(tmp_path: Path) -> None:
+    inbox = ControlFolder(str(tmp_path))
+    batch = FakeBatch(9).described()
+    PlannerMessages(inbox).request(batch, [], {})
+    recorded = inbox.hint()
+    assert recorded is not None
+    assert (recorded.gtid, recorded.hint) == (batch.header.start, None), (
+        "where the stream began, until the ledger has it"
+    )
+    end = FakeBatch(9).end(FakeBatch(9).gtid).described()
+    messages = PlannerMessages(inbox)
+    messages.hand_back(end, {})
+    messages.request(FakeBatch(10).described(), [], {})
+    assert inbox.hint() == end.ends[0]
+
+
 def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:
     """The kill prevented the report of a batch in which one table was complete and the re-read of another began."""
     inbox = ControlFolder(str(tmp_path))

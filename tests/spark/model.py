@@ -29,7 +29,7 @@ from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
 from headgate.positions import Position, parse_position
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, TransactionHeader, canonical_schema, seq_array
-from headgate.spark import Options, Planner, ServerState, Task, Unread, plan_tasks
+from headgate.spark import Options, Planner, ServerState, Task, Unread
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -502,10 +502,7 @@ class Stream:
 
     def tasks(self, end: SourceOffset) -> list[Task]:
         """Of the batch that ends at ``end``."""
-        return plan_tasks(
-            self.offset, end, server_uuid=self.planner.server_uuid(end), slots=self.options.slots,
-            chunk_rows=self.options.chunk_rows, log_uuid=self.planner.log_uuid(self.offset, end),
-        )  # fmt: skip
+        return self.planner.tasks(self.offset, end)
 
     def batch(self, redo: set[tuple[str, int]] | None = None, replay: bool = False) -> bool:
         """Plan and apply one batch; False: there was nothing to do."""

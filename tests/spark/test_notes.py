@@ -11,11 +11,10 @@ from headgate.spark import Notes
 
 STORED: dict[str, Any] = {
     "actions": [{"id": "x", "refused": {"b": ["S", "r"]}, "tables": ["a"], "type": "y"}],
-    "full_restart": True,
+    "begun": {"epoch": 5, "full_restart": True, "gtid": ""},
     "begin": {"file": "f", "pos": 4, "server_uuid": "u", "created_s": 7},
     "behind": 3,
     "cuts": [{"file": "f", "gtid": "g"}],
-    "fresh": True,
     "initial": "i",
     "paused": True,
     "reads": {"a": 2, "b": 1},
@@ -32,7 +31,7 @@ def test_notes_come_back_from_their_json() -> None:
     assert Notes.from_dict({}) == Notes()
 
 
-@pytest.mark.parametrize("damage", [{"cuts": [{}]}, {"behind": "many"}, {"taken": 7}])
+@pytest.mark.parametrize("damage", [{"cuts": [{}]}, {"behind": "many"}, {"taken": 7}, {"begun": {"gtid": ""}}])
 def test_damaged_notes(damage: dict[str, Any]) -> None:
     with pytest.raises(OffsetFormatError, match="damaged offset"):
         Notes.from_dict({**STORED, **damage})

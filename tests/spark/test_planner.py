@@ -322,6 +322,40 @@ def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     assert queued(stream(server, control)) == ["d.a", "d.b"], "nothing says where they are: read again"
 
 
+def test_a_first_batch_that_is_repeated_begins_where_it_was_planned_to() -> None:
+    """Spark asks for its beginning again, and the server has purged the log after the sinks' position meanwhile."""
+    server = source(("d.a", 3))
+    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control.files["finished"] = {"tables": ["d.a"]}
+    for number in range(3):
+        server.commit(("d.a", "put", number, 1))
+    run = stream(server, control)
+    end = run.planner.latest(run.offset)
+    planned = run.tasks(end)
+    server.purged_to = 2
+    again = stream(server, control)
+    assert again.offset.position == gtids(3)
+    assert again.offset.epoch == run.offset.epoch
+    repeated = again.tasks(again.reread(end))
+    assert [task.log and task.log.wanted for task in repeated] == [task.log and task.log.wanted for task in planned]
+    assert repeated[0].header == planned[0].header, "no table counts as dropped"
+
+
+def test_a_first_batch_in_which_nothing_was_to_do_is_repeated() -> None:
+    server = source(("d.a", 3))
+    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control.files["finished"] = {"tables": ["d.a"]}
+    server.commit(("d.a", "put", 0, 1))
+    run = stream(server, control)
+    end = run.offset
+    server.commit(("d.a", "put", 1, 1))
+    control.files["hint"]["gtid"] = str(gtids(2))
+    (task,) = stream(server, control).tasks(end)
+    assert task.log is None
+    assert task.header is not None
+    assert (task.header.start, task.header.gtid) == (str(gtids(1)), str(gtids(1)))
+
+
 def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sinks_are() -> None:
     """Also if none of its tables was ever read; its start is for the first run only."""
     server = source(("d.a", 3))
@@ -495,7 +529,7 @@ def test_settings_are_checked_at_every_planning_and_before_a_batch_is_handed_out
     end = run.planner.latest(run.offset)
     server.refuses = ServerSettingError("binlog_order_commits is OFF", setting="binlog_order_commits")
     run.restart()
-    for ask in (partial(run.planner.server_uuid, run.offset), run.planner.freeze, run.planner.initial):
+    for ask in (partial(run.planner.tasks, run.offset, run.offset), run.planner.freeze, run.planner.initial):
         with pytest.raises(ServerSettingError):
             ask()
     with pytest.raises(ServerSettingError):

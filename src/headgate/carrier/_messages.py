@@ -259,13 +259,13 @@ class End:
 
     gtid: str
     server_uuid: str
-    file: str
+    file: str  # "": unknown
     pos: int
     last_gtid: str = ""  # the last transaction before it; "": unknown
     last_us: int = 0  # its original commit time, µs since 1970 UTC
     created_s: int = 0  # when the server created the file, seconds since 1970 UTC
 
     @property
-    def hint(self) -> Hint:
-        """Return its position in the log."""
-        return Hint(self.server_uuid, self.file, self.pos, self.created_s)
+    def hint(self) -> Hint | None:
+        """Return its position in the log, if known."""
+        return Hint(self.server_uuid, self.file, self.pos, self.created_s) if self.file else None

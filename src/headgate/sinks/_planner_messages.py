@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle, sent_at
+from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, sent_at
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
 from headgate.decide import Decision
@@ -20,6 +20,7 @@ class PlannerMessages:
     def __init__(self, inbox: ControlFolder) -> None:
         self._inbox = inbox
         self._finished: tuple[list[str], list[str]] | None = None
+        self._has_position = False
 
     def pending_rereads(self) -> TablePatterns | None:
         """Return the tables whose requested re-read has not begun; None: none."""
@@ -30,9 +31,16 @@ class PlannerMessages:
     def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
         """Request the work that a batch leaves, and pass on its signals; a replay writes the same files.
 
+        A stream without its checkpoint resumes if there is a position. So there is one before the first batch is in the
+        ledger, also as long as no batch reads the log.
+
         :param before: the tables in the last ledger row.
         """
         epoch = batch.header.epoch
+        if not self._has_position:
+            if self._inbox.hint() is None:
+                self._inbox.record_hint(End(batch.header.start, batch.header.server_uuid, "", 0))
+            self._has_position = True
         for name, value in inbox_files(batch.signals):
             self._inbox.write(name, value)
         for number, redo in enumerate(batch.redo):

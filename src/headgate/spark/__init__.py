@@ -11,7 +11,7 @@ from headgate.spark._planner import Planner
 from headgate.spark._read_task import read_task
 from headgate.spark._relayed import server_of
 from headgate.spark._server import ServerState, SourceServer
-from headgate.spark._tasks import LogRange, Task, Unread, plan_tasks
+from headgate.spark._tasks import LogRange, Task, Unread
 
 if TYPE_CHECKING:
     from headgate.spark._expand import expand
@@ -33,7 +33,6 @@ __all__ = [
     "Unread",
     "carrier_rows",
     "expand",
-    "plan_tasks",
     "read_task",
     "register",
     "server_of",

@@ -11,7 +11,7 @@ from headgate.errors import ConfigError, OffsetFormatError
 from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
 
-__all__ = ["Cut", "Notes", "sent_times"]
+__all__ = ["Begin", "Cut", "Notes", "sent_times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,18 @@ class Cut:
     def position(self) -> Position:
         """``gtid``, parsed."""
         return parse_position(self.gtid)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a stream begins. Spark stores the ends of batches alone: when it repeats a stream's first batch, it asks
+    again for the beginning, and the sinks and the server may be elsewhere by then.
+    """
+
+    gtid: str
+    epoch: int
+    full_restart: bool = False
+    """Whether the stream begins by reading all tables, regardless of the sinks' state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +67,8 @@ class Notes:
     """Transactions that the server had executed at planning, beyond the batch's end; None: the log does not tell."""
     reads: Mapping[str, int] = field(default_factory=dict)
     """By ``db.table``: approximate rows of the batch's chunks."""
-    fresh: bool = False
-    """Whether the stream begins here: no batch ends at this offset."""
-    full_restart: bool = False
-    """Whether it begins by reading all tables, regardless of the sinks' state."""
+    begun: Begin | None = None
+    """Where the stream began, at that offset itself and at the end of its first batch."""
 
     def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
         """Return whether the signal of this name is another one than the one in ``taken``, which is done."""
@@ -76,7 +86,7 @@ class Notes:
         :raises OffsetFormatError: invalid values.
         """
         try:
-            begin = values.get("begin")
+            begin, begun = values.get("begin"), values.get("begun")
             return cls(
                 server_uuid=str(values.get("server_uuid", "")),
                 begin=Hint.from_dict(begin, "signals.begin") if begin else None,
@@ -90,11 +100,14 @@ class Notes:
                 signal_table=None if values.get("signal_table") is None else str(values["signal_table"]),
                 behind=None if values.get("behind") is None else int(values["behind"]),
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
-                fresh=bool(values.get("fresh", False)),
-                full_restart=bool(values.get("full_restart", False)),
+                begun=_begin(begun) if begun else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None
+
+
+def _begin(values: Mapping[str, Any]) -> Begin:
+    return Begin(str(parse_position(str(values["gtid"]))), int(values["epoch"]), bool(values["full_restart"]))
 
 
 def sent_times(names: Iterable[str], signals: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:

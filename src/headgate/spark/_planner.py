@@ -38,12 +38,13 @@ from headgate.offsets import ChunkSpec, Hint, ReadState, SnapshotState, SourceOf
 from headgate.positions import NamedStart, Position, parse_position, parse_start
 from headgate.retrying import RetryPolicy
 from headgate.spark._end import BatchEnd, EndChooser
-from headgate.spark._notes import Notes, sent_times
+from headgate.spark._notes import Begin, Notes, sent_times
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_position
 from headgate.spark._server_history import HistoryCheck
 from headgate.spark._snapshots import PlanSettings, SnapshotPlan
+from headgate.spark._tasks import Task, plan_tasks, planned_start
 
 if TYPE_CHECKING:
     from headgate.spark._options import Options
@@ -107,6 +108,12 @@ class _Planning:
     """Binlog position of a reader whose set was ``had``, if known for this server."""
     now_us: int
     epoch: int
+
+    @property
+    def begins(self) -> Begin | None:
+        """Where the stream begins, if this batch is its first one."""
+        begun = self.notes.begun
+        return begun if begun is not None and begun.epoch == self.start.epoch else None
 
 
 class Planner:
@@ -182,17 +189,21 @@ class Planner:
         """
         self._target = self._retried(lambda: self._server.state(whole=True).executed)
 
-    def server_uuid(self, end: SourceOffset) -> str:
-        """Return the UUID of the server to read from now, checked as for a planning: a batch that is replayed after a
-        restart may meet another server than the one it was planned on, or another history. Tasks read from it or fail.
+    def tasks(self, start: SourceOffset, end: SourceOffset) -> list[Task]:
+        """Return the tasks of a batch (:func:`plan_tasks`).
 
-        :param end: of the batch.
+        The server to read from is checked as for a planning: a batch that is replayed after a restart may meet another
+        one than it was planned on, or another history. Tasks read from it or fail.
         """
-        return self._retried(lambda: self._history.identity(end))
-
-    def log_uuid(self, start: SourceOffset, end: SourceOffset) -> str | None:
-        """Return the server in whose log a batch's changes are read; None: :meth:`server_uuid`."""
-        return self._retried(lambda: self._server.log_uuid(start.position, end.position))
+        start = planned_start(start, end)
+        return plan_tasks(
+            start,
+            end,
+            server_uuid=self._retried(lambda: self._history.identity(end)),
+            log_uuid=self._retried(lambda: self._server.log_uuid(start.position, end.position)),
+            slots=self._options.slots,
+            chunk_rows=self._options.chunk_rows,
+        )
 
     def finished(self, end: SourceOffset) -> None:
         """Remove the files of a finished batch's signals."""
@@ -278,11 +289,12 @@ class Planner:
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
             self._forwarder.forward(wait=True)
-        notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, full_restart=reads_everything)
+        begin = Begin(str(had), self._options.epoch, reads_everything)
+        notes = replace(plan.notes(server_uuid=state.uuid), begun=begin)
         now = self._wall_us()
         return SourceOffset(
-            gtid=str(had),
-            epoch=self._options.epoch,
+            gtid=begin.gtid,
+            epoch=begin.epoch,
             tables=self._options.patterns,
             snapshot=plan.state(),
             signals=notes.to_dict(),
@@ -425,7 +437,7 @@ class Planner:
         start, had, state = planning.start, planning.had, planning.state
         finished = self._control.finished() if self._control is not None else None
         settings = self._settings(planning.epoch, position=str(state.executed), finished=finished)
-        plan = SnapshotPlan(settings, start.snapshot, planning.notes)
+        plan = SnapshotPlan(settings, start.snapshot, planning.notes, is_first=planning.begins is not None)
         has_changes = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
         take_requests(
@@ -467,14 +479,14 @@ class Planner:
 
     def _offset(self, planning: _Planning, plan: SnapshotPlan, end: BatchEnd) -> SourceOffset | None:
         """Last stage: make the offset with its notes; None if the batch would do nothing."""
-        start, notes = planning.start, planning.notes
+        start = planning.start
         self._planned_rows = plan.weight
         self._commit_watermark(plan.chunks, planning.epoch)
         last, hint = self._history.advance(start, end.gtid - planning.had, planning.state, planning.epoch)
         reports = (
             plan.actions
             or (start.tables and start.tables != self._options.patterns)  # the sinks report tables that are left out
-            or (notes.fresh and any(read.state is ReadState.DEFERRED for read in plan.reads))
+            or (planning.begins and any(read.state is ReadState.DEFERRED for read in plan.reads))
         )
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None
@@ -486,6 +498,7 @@ class Planner:
             behind=left.transactions() if left else 0,
             signal_table=None if self._options.table else self._options.signal_table,
             sent=sent_times(plan.taken, planning.requests.signals),
+            begun=planning.begins,
         )
         return SourceOffset(
             gtid=str(end.gtid),

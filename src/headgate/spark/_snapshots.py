@@ -71,12 +71,20 @@ class SnapshotPlan:
 
     :param state: at the previous offset.
     :param notes: of the previous offset.
+    :param is_first: whether the stream begins at that offset: no batch has taken its state.
     """
 
-    def __init__(self, settings: PlanSettings, state: SnapshotState = _NOTHING_READ, notes: Notes = _NO_NOTES) -> None:
+    def __init__(
+        self,
+        settings: PlanSettings,
+        state: SnapshotState = _NOTHING_READ,
+        notes: Notes = _NO_NOTES,
+        *,
+        is_first: bool = False,
+    ) -> None:
         self.settings = settings
         self.reads = TableReads(state.tables)
-        if not notes.fresh:
+        if not is_first:
             self.reads.next_batch()
         self.taken, self.paused = list(notes.taken), notes.paused
         self.initial = notes.initial

@@ -20,7 +20,7 @@ from headgate.errors import ConfigError
 from headgate.offsets import SourceOffset
 from headgate.spark._connect import accept_profiles, is_connect
 from headgate.spark._options import Options
-from headgate.spark._tasks import Task, pack, plan_tasks
+from headgate.spark._tasks import Task, pack
 from headgate.spark._worker import task as worker_task
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class _ReaderBase:
 
 
 class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stream reader: plans with :class:`Planner`, makes tasks with :func:`plan_tasks`."""
+    """Stream reader: plans with :class:`Planner`."""
 
     _truncate = "keep"  # of typed rows: the TRUNCATE follows as an image
 
@@ -192,15 +192,7 @@ class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailabl
         self._get_planner().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last, planner = SourceOffset.from_json(start), SourceOffset.from_json(end), self._get_planner()
-        tasks = plan_tasks(
-            first,
-            last,
-            server_uuid=planner.server_uuid(last),
-            log_uuid=planner.log_uuid(first, last),
-            slots=self._parsed.slots,
-            chunk_rows=self._parsed.chunk_rows,
-        )
+        tasks = self._get_planner().tasks(SourceOffset.from_json(start), SourceOffset.from_json(end))
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -235,15 +227,7 @@ class _BatchReader(_ReaderBase, DataSourceReader):
         options = self._parsed
         if self._changes:
             start = None if options.start == "snapshot" else options.start
-            first, last = planner.between(start, options.end)
-            tasks = plan_tasks(
-                first,
-                last,
-                server_uuid=planner.server_uuid(last),
-                log_uuid=planner.log_uuid(first, last),
-                slots=options.slots,
-                chunk_rows=options.chunk_rows,
-            )
+            tasks = planner.tasks(*planner.between(start, options.end))
         else:
             offset, chunks = planner.everything(options.as_of)
             tasks = pack(offset, chunks, options.chunk_rows)

@@ -17,7 +17,7 @@ from headgate.positions import Position
 from headgate.spark._notes import Cut, Notes
 from headgate.spark._snapshots import chunk_weights
 
-__all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks"]
+__all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks", "planned_start"]
 
 _ORDINALS = 1 << 40
 """Most rows that a task may number."""
@@ -65,6 +65,12 @@ class Task:
     """Binlog position of a reader whose set was E or a part of it."""
     initial: bool = False
     """Whether the chunks belong to the snapshot that the stream begins with."""
+
+
+def planned_start(start: SourceOffset, end: SourceOffset) -> SourceOffset:
+    """Return the start with which a batch was planned. Of a stream's first batch, ``start`` may be a later one."""
+    begun = Notes.from_dict(end.signals).begun
+    return start if begun is None else replace(start, gtid=begun.gtid, epoch=begun.epoch)
 
 
 def plan_tasks(
@@ -188,7 +194,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         tuple(dict(action) for action in notes.actions),
         notes.behind,
         _snapshot_progress(end),
-        Notes.from_dict(start.signals).full_restart,
+        notes.begun is not None and notes.begun.full_restart,
         start.epoch,
         end.tables,
     )
