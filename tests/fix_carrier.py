@@ -146,6 +146,8 @@ class FakeBatch:
     start_epoch: int | None = None
     """Of the batch before; default: one less."""
     patterns: tuple[str, ...] = ("*.*",)
+    last: tuple[str, int] = ("", 0)
+    """The newest transaction, and its commit time, µs since 1970 UTC."""
     messages: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -214,6 +216,8 @@ class FakeBatch:
             full_restart=self.full_restart,
             start_epoch=self.epoch - 1 if self.start_epoch is None else self.start_epoch,
             patterns=self.patterns,
+            last_gtid=self.last[0],
+            last_us=self.last[1],
         )  # fmt: skip
         return [encode(message) for message in (*self.messages, header)]
 

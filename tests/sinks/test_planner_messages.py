@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.carrier import ControlFolder
+from headgate.carrier import ControlFolder, End
 from headgate.control import parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
-from tests.fix_carrier import FakeBatch, FakeTable
+from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 
 @pytest.mark.parametrize("table", ["shop.orders", "!shop.[x]*", "shop." + "т" * 64])
@@ -55,18 +55,14 @@ def test_the_file_of_a_later_signal_with_the_same_id_stays(
 
 def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_log(tmp_path: Path) -> None:
     inbox = ControlFolder(str(tmp_path))
-    batch = FakeBatch(9).described()
-    PlannerMessages(inbox).request(batch, [], {})
-    recorded = inbox.hint()
-    assert recorded is not None
-    assert (recorded.gtid, recorded.hint) == (batch.header.start, None), (
-        "where the stream began, until the ledger has it"
-    )
-    end = FakeBatch(9).end(FakeBatch(9).gtid).described()
-    messages = PlannerMessages(inbox)
+    PlannerMessages(inbox).hand_back(FakeBatch(9, last=(f"{UUID}:9", 7)).described(), {})
+    position = End(FakeBatch(9).gtid, UUID, "", 0, f"{UUID}:9", 7)
+    assert inbox.hint() == position
+    assert position.hint is None
+    end, messages = FakeBatch(10).end(FakeBatch(10).gtid).described(), PlannerMessages(inbox)
     messages.hand_back(end, {})
-    messages.request(FakeBatch(10).described(), [], {})
-    assert inbox.hint() == end.ends[0]
+    messages.hand_back(FakeBatch(11).described(), {})
+    assert inbox.hint() == end.ends[0], "the ledger has the set; this is the last transaction that is known"
 
 
 def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:

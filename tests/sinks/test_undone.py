@@ -37,3 +37,11 @@ def test_a_table_whose_layout_was_undone_gets_it_again(tmp_path: Path) -> None:
     assert writer._without_unentered(SESSION, batch, {"shop.t": state})["shop.t"].version == 3
     assert "team" not in DeltaPath(SESSION, str(path)).snapshot().properties
     assert writer._arranges(state)
+
+
+def test_no_batch_is_older_than_the_ledgers_beginning(tmp_path: Path) -> None:
+    """The first batch wrote no table and was lost, then the clock went back: a later loss is still a later batch."""
+    writer = BatchWriter(SESSION, Lake(str(tmp_path)), "shop", ["current"])
+    ledger: Any = SimpleNamespace(entered_epoch=lambda: 6, last=None)
+    writer.ledger = ledger
+    assert writer.newest_epoch(SESSION) == 6

@@ -187,6 +187,8 @@ class Header:
     full_restart: bool = False  # the stream begins with this batch, and reads all tables
     start_epoch: int = 0  # epoch of the batch that ended at ``start``; 0: there was none
     patterns: tuple[str, ...] = ("*.*",)  # of the tables whose changes the batch has, as of its planning
+    last_gtid: str = ""  # the newest transaction in ``gtid``; "": unknown
+    last_us: int = 0  # its original commit time, µs since 1970 UTC
 
 
 @dataclass(frozen=True)

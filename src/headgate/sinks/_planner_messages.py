@@ -31,16 +31,9 @@ class PlannerMessages:
     def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
         """Request the work that a batch leaves, and pass on its signals; a replay writes the same files.
 
-        A stream without its checkpoint resumes if there is a position. So there is one before the first batch is in the
-        ledger, also as long as no batch reads the log.
-
         :param before: the tables in the last ledger row.
         """
         epoch = batch.header.epoch
-        if not self._has_position:
-            if self._inbox.hint() is None:
-                self._inbox.record_hint(End(batch.header.start, batch.header.server_uuid, "", 0))
-            self._has_position = True
         for name, value in inbox_files(batch.signals):
             self._inbox.write(name, value)
         for number, redo in enumerate(batch.redo):
@@ -65,10 +58,23 @@ class PlannerMessages:
             # One that was sent at another time has replaced the signal that the batch took, and waits for a batch.
             if name in signals and sent_at(signals[name]) == action.get("sent_us") and not action.get("late"):
                 self._inbox.remove_signal(name)
-        if len(batch.ends) == 1:
-            (end,) = batch.ends
-            if parse_position(end.gtid) == parse_position(batch.header.gtid):
-                self._inbox.record_hint(end)
+        if (end := self._end(batch)) is not None:
+            self._inbox.record_hint(end)
+            self._has_position = True
+
+    def _end(self, batch: Batch) -> End | None:
+        """Return the position to record; None if the recorded one stays.
+
+        A stream without its checkpoint resumes if there is one, at the ledger's. So there is one also before a batch
+        has read the log.
+        """
+        header = batch.header
+        if len(batch.ends) == 1 and parse_position(batch.ends[0].gtid) == parse_position(header.gtid):
+            return batch.ends[0]
+        if self._has_position or self._inbox.hint() is not None:
+            self._has_position = True
+            return None
+        return End(header.gtid, header.server_uuid, "", 0, header.last_gtid, header.last_us)
 
     def resume(self, states: Mapping[str, TableState]) -> None:
         """Report the results of the ledger's newest batch again: a kill may have prevented that, and a stream without

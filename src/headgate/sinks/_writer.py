@@ -162,7 +162,10 @@ class BatchWriter:
         return [table for table, before in befores.items() if before.lacks_rows(self._policy(table))]
 
     def newest_epoch(self, spark: SparkSession) -> int:
-        """Return the epoch of the newest batch that wrote a checked table, in the ledger or not; 0: none."""
+        """Return the epoch of the newest batch that wrote a checked table, in the ledger or not; 0: none.
+
+        Before a first one it is the last epoch before the ledger began: also if the clock went back, a batch is later.
+        """
         folders = [self.lake.schema_history]
         for table in self._checked:
             state, place = self.ledger.table(table), self._policy(table).place
@@ -171,7 +174,8 @@ class BatchWriter:
                 folders.append(f"{self.lake.current(table, place)}/{state.successor.folder}")
         for merged in self._shown():
             folders += self.lake.delta_tables(merged.table, merged.place).values()
-        return max(newest_batch(self.pipeline, DeltaPath(spark, folder).transactions()) for folder in folders)
+        written = max(newest_batch(self.pipeline, DeltaPath(spark, folder).transactions()) for folder in folders)
+        return max(written, self.ledger.entered_epoch() or 0)
 
     def _check_place(self, spark: SparkSession, table: str, place: Place | None) -> None:
         """Raise ``TargetError`` if the table was written to another place and has not been moved."""

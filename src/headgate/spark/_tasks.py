@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headgate.carrier import Header, HeaderTable, ReadingProgress
-from headgate.offsets import ChunkSpec, Hint, ReadState, SourceOffset, TableRead
+from headgate.offsets import ChunkSpec, Hint, Last, ReadState, SourceOffset, TableRead
 from headgate.positions import Position
 from headgate.spark._notes import Cut, Notes
 from headgate.spark._snapshots import chunk_weights
@@ -184,6 +184,7 @@ def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> 
 def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> Header:
     """Return the header of the batch between two offsets."""
     notes = Notes.from_dict(end.signals)
+    last = end.last or Last("", 0)
     return Header(
         end.epoch,
         start.gtid,
@@ -197,6 +198,8 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         notes.begun is not None and notes.begun.full_restart,
         start.epoch,
         end.tables,
+        last.gtid,
+        last.ts_us,
     )
 
 
