@@ -173,6 +173,9 @@ class LogDecoder:
             first = stop.event_index + 1 if stop.kind != codes.TABLE_MAP else stop.event_index
         yield from self._flush(segment)
         self.advance_to(segment.file, int(segment.next_pos[-1]))
+        if self._tables.is_full and not self._scanner.open:
+            self._tables.forget()
+            self._scanner.forget_tables()
 
     # --- row images -----------------------------------------------------------------------------------------------
 
