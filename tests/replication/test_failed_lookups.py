@@ -9,11 +9,9 @@ import pytest
 from headgate.binlog import TableMap, codes
 from headgate.catalog import Column, TableDef
 from headgate.errors import ConnectError
-from headgate.gtid import Gtid, GtidSet
-from headgate.replication import LogDecoder, LogRead, resumable
-from headgate.replication._tables import Lookups
-from headgate.replication.resumable import ResumableDump
-from tests.replication.pretended import OPTIONS, READERS, SETTINGS, UUID, Network, PretendedServer, rows, rows_read
+from headgate.gtid import GtidSet
+from headgate.replication import resumable
+from tests.replication.pretended import READERS, Network, PretendedServer, rows_read
 
 
 @pytest.fixture(autouse=True)
@@ -29,27 +27,8 @@ def insert_nameless(server: PretendedServer, value: int) -> None:
     server.rows.setdefault(server.number, []).append(value)
 
 
-class OnceUnreachable:
-    """Decoders whose first lookup of a definition fails."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def _definition(self, table_map: TableMap, _file: str, _pos: int) -> TableDef:
-        self.calls += 1
-        if self.calls == 1:
-            raise ConnectError("Too many connections")
-        return TableDef(table_map.db, table_map.table, (Column("id", "int", nullable=True),), ())
-
-    def begin(self, _uuid: str, read: LogRead, skip: tuple[Gtid, int] | None) -> LogDecoder:
-        lookups = Lookups(definition_of=self._definition)
-        return LogDecoder(read.bounds, OPTIONS, lookups, inside=read.wanted is not None, skip=skip)
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_definition_that_cannot_be_looked_up_at_once() -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_a_definition_that_cannot_be_looked_up_at_once(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the segments end: in the transaction before, or in the one that needs the lookup."""
     server = PretendedServer()
     server.commit([1], [2], [3], [4])
@@ -57,13 +36,20 @@ def test_a_definition_that_cannot_be_looked_up_at_once() -> None:
     for value in (11, 12, 13, 14):
         insert_nameless(server, value)
     server.write(lambda one: one.xid(2))
+    calls = [0]
+
+    def once_unreachable(_self: Any, table_map: TableMap, _file: str, _pos: int) -> TableDef:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise ConnectError("Too many connections")
+        return TableDef(table_map.db, table_map.table, (Column("id", "int"),))
+
+    monkeypatch.setattr("headgate.replication._definitions.Definitions.at", once_unreachable)
     for step in range(60, 1200, 10):
-        network, decoding = Network(server, step=step), OnceUnreachable()
-        read = LogRead(SETTINGS, wanted=server.executed, executed=server.executed, server_uuid=UUID)
-        dump = ResumableDump(read, decoding, network.transport())
-        values = [row[-1] for row in rows(dump.items())]
+        network, calls[0] = Network(server, step=step), 0
+        values = [row[-1] for row in READERS[reader](network, GtidSet())]
         assert (step, values) == (step, [1, 2, 3, 4, 11, 12, 13, 14])
-        assert (decoding.calls, len(network.dumps)) == (2, 2)
+        assert (calls[0], len(network.dumps), network.open) == (2, 2, 0)
 
 
 @pytest.mark.parametrize("reader", READERS)
