@@ -249,6 +249,21 @@ class PretendedServer:
         return packets([self._heartbeat(self.files[-1], self.status[1])])
 
 
+def filtered(uuid: str, others: int) -> PretendedServer:
+    """Two transactions; the second one begins with rows of a database that replicas may leave out."""
+    server = PretendedServer(uuid)
+    server.commit([1])
+    server.begin()
+    for _ in range(others):
+        server.write(lambda one: one.table_map(9, "other", "x", [codes.T_TINY], b""))
+        server.write(lambda one: one.rows(codes.WRITE_ROWS, 9, 1, b"\0\1"))
+    for one in range(2, 8):
+        server.insert(one)
+    server.write(lambda one: one.xid(2))
+    server.commit([8])
+    return server
+
+
 class _Socket:
     """Gives its bytes so many at a time, then the end of the connection."""
 

@@ -47,6 +47,7 @@ from tests.replication.pretended import (
     Network,
     PretendedServer,
     error_packet,
+    filtered,
     gtids,
     read_window,
     rows,
@@ -329,6 +330,50 @@ def test_another_server_after_a_cut() -> None:
     assert len(network.dumps) == 2
     network = Network(wrong, [Ends(after_packets=20)], [right], step=60)
     assert list(READERS["follow"](network, GtidSet())) == whole(right)
+
+
+@pytest.mark.parametrize("step", [60, 500])
+def test_a_failover_within_a_transaction(step: int) -> None:
+    """The replica's log has fewer changes of it, so what was yielded cannot be counted there. The reader waits for the
+    server that it read from, then gives up. From whole transactions on, the replica serves.
+    """
+    source, replica = filtered(UUID, 4), filtered(OTHER, 0)
+    network = Network(source)
+    list(READERS["follow"](network, GtidSet()))
+    for cut in borders(network.sent[0]):
+        for route in ([source], [source, replica, replica, source]):
+            network = Network(replica, [Ends(after_bytes=cut)], [*route], step=step)
+            seen, had, restarts = list[int](), GtidSet(), list[HeadgateError]()
+            while not replica.executed <= had:
+                items = follow(SETTINGS, had, OPTIONS, network.transport())
+                try:
+                    for item in items:
+                        seen += [row[-1] for row in rows_of(iter([item]))]
+                        if isinstance(item, Idle):
+                            had = gtids(1, item.gtid.count())
+                            if replica.executed <= had:
+                                break
+                except ServerBehindError as error:
+                    restarts.append(error)
+                    seen = [one for number in range(1, had.count() + 1) for one in source.rows[number]]
+                items.close()  # type: ignore[attr-defined]
+            assert (cut, seen) == (cut, [*range(1, 9)])
+            assert len(restarts) <= (len(route) == 1)
+            assert all(error.server_uuid == OTHER for error in restarts)
+            assert len(network.pauses) <= 8
+            assert network.open == 0
+
+
+def test_a_failover_after_a_transaction_that_came_in_two_dumps() -> None:
+    """Once it has come whole, another server is as good as its own."""
+    source, replica = filtered(UUID, 4), filtered(OTHER, 0)
+    network = Network(source)
+    list(READERS["follow"](network, GtidSet()))
+    sent = network.sent[0]
+    script = [Ends(after_packets=21), Ends(after_packets=len(sent) - 6)]
+    network = Network(replica, script, [source, source], step=60)
+    ids = [row[-1] for row in READERS["follow"](network, GtidSet())]
+    assert (ids, len(network.dumps), len(network.pauses)) == ([*range(1, 9)], 3, 2)
 
 
 @pytest.mark.parametrize("reader", READERS)

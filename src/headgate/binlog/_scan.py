@@ -343,10 +343,6 @@ class _TableIndex:
 
     def put(self, table_id: int, body: bytes, slot: int) -> None:
         """Map ``table_id`` to ``slot``; ``body`` is the event's body behind id and flags."""
-        if self._count >= 1 << 14:
-            # Table ids are never used again once a table was flushed: reset, to bound the memory. A table still in use
-            # is put again at its next table map (each statement brings its own).
-            self.forget()
         while self._used + len(body) + 8 > len(self.pool):
             self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
         if self._count == len(self.slot):
@@ -479,7 +475,9 @@ class Scanner:
         self._tables.put(table_id, body, slot)
 
     def forget_tables(self) -> None:
-        """Stop at every table's next map again, even of a known table."""
+        """Stop at every table's next map again, even of a known table. Only while no transaction is open: the rows of
+        a statement may come after the maps of several tables.
+        """
         self._tables.forget()
 
     def note_explicit_begin(self) -> None:

@@ -9,6 +9,9 @@ transactions waits for the end of the range (a Spark task), or for an item that 
 A transaction in the log is committed. The exception, XA, is held back until its last event shows its kind, and comes
 out where it is committed (:mod:`headgate.replication._xa`).
 
+What was received, and how much of which transaction was yielded, is written together, at each flush. Between flushes
+the scanner is ahead: an error there (a lookup that fails, for example) leaves both as of what was yielded.
+
 ``ordinal`` counts the changes of a transaction over *all* tables, followed or not, so that a change keeps its ``_seq``
 for every choice of tables.
 """
@@ -105,6 +108,7 @@ class LogDecoder:
         self._received = ReceivedTransactions(wanted)
         self._skip = skip
         self._continued = 0
+        self._unfinished: tuple[Gtid, int] | None = None
         self._prepared = prepared
         self._pending: PendingImages | None = None
         self._stops: list[Stopped] = []
@@ -126,31 +130,33 @@ class LogDecoder:
 
     def received(self) -> Position:
         """Return what was received whole."""
-        end = self.end if self._scanner.open else self._reached
-        return self._wanted.received(self._received.gtids, None if end is None else (file_number(end[0]), end[1]))
+        ends = [self.end] if self._unfinished is not None else [self.end, self._reached]
+        positions = [(file_number(end[0]), end[1]) for end in ends if end is not None]
+        return self._wanted.received(self._received.gtids, max(positions, default=None))
 
     def advance_to(self, file: str, pos: int) -> None:
         """Note that the dump has reached this position."""
         self._reached = (file, pos)
 
     def unfinished(self) -> tuple[Gtid, int] | None:
-        """Return the open transaction's key and how many of its changes were yielded, for ``skip``."""
-        if not self._scanner.open:
-            return None
-        yielded = 0 if self._pending is not None else self._continued
-        return self._key(), max(yielded, self._skipped())
+        """Return the open transaction's key and how many of its changes were yielded, for ``skip``. Both are of the
+        last flush, as :meth:`received`.
+        """
+        return self._unfinished
+
+    def _note_yielded(self, count: int) -> None:
+        """Record that so many changes of the open transaction were yielded, if not more before a reconnect."""
+        self._unfinished = None
+        if self._scanner.open:
+            key = self._key()
+            before = self._skip[1] if self._skip is not None and self._skip[0] == key else 0
+            self._unfinished = key, max(count, before)
 
     def _key(self) -> Gtid:
         """Return the open transaction's key."""
         transactions, index = self._scanner.transactions(), self._scanner.current
         uuid = uuid_bytes(transactions.hi[index], transactions.lo[index])
         return Gtid(uuid, self._scanner.tags[int(transactions.tag[index])], int(transactions.number[index]))
-
-    def _skipped(self) -> int:
-        """Return how many changes of the open transaction were yielded before a reconnect."""
-        if self._skip is None or not self._scanner.open or self._skip[0] != self._key():
-            return 0
-        return self._skip[1]
 
     def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl | Stopped]:
         """Yield everything in the segment. It must be decoded before the segment's buffer is used again."""
@@ -167,6 +173,9 @@ class LogDecoder:
             first = stop.event_index + 1 if stop.kind != codes.TABLE_MAP else stop.event_index
         yield from self._flush(segment)
         self.advance_to(segment.file, int(segment.next_pos[-1]))
+        if self._tables.is_full and not self._scanner.open:
+            self._tables.forget()
+            self._scanner.forget_tables()
 
     # --- row images -----------------------------------------------------------------------------------------------
 
@@ -328,6 +337,7 @@ class LogDecoder:
             self._received.add(transactions, done, self._scanner.tags)
             self.end = (segment.file, self._scanner.next_pos)
         self._scanner.clear()
+        self._note_yielded(0 if self._pending is not None else self._continued)
 
     # --- events that the scanner does not settle ------------------------------------------------------------------
 
@@ -521,7 +531,6 @@ class LogDecoder:
                 self._pending = self._prepared.buffer(position)
             self._scanner.note_explicit_begin()
             return
-        self._continued = 0
         if self._prepared is not None:
             if verb == "COMMIT":
                 point = Point(where["gtid"], self._commit_us(), where["file"], where["pos"])
@@ -542,16 +551,15 @@ class LogDecoder:
             elif pending.blocks is not None:
                 yield from (block for block, _ in pending.blocks)
             else:
-                self._continued = 0
                 yield from self._read_before(self._prepared.read_prepared(gtid, pending.position))
         self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
         yield from self._flush(segment)
 
     def _read_before(self, items: Iterator[tuple[LogBlock | Stopped, int]]) -> Iterator[LogBlock | Stopped]:
         """Yield the open transaction's images that were not read from this dump, except those yielded already."""
-        first = self._skipped()
+        first = 0 if self._unfinished is None else self._unfinished[1]
         for item, counted in items:
-            self._continued = counted
+            self._note_yielded(counted)
             if isinstance(item, Stopped):
                 yield item
                 continue

@@ -144,34 +144,36 @@ def cut_in_order(
     *,
     limit_rows: int,
     hint: Hint | None = None,
+    transport: Transport = TRANSPORT,
 ) -> Position:
     """Return a consistent cut after ``executed_before``: the first transactions in the log that hold ``limit_rows``
     changes.
 
-    Only whole transactions, in log order, and none that ``executed`` lacks. If there are fewer changes, all of
-    ``executed``. The cut may exceed the limit by the changes in one piece of the log.
+    Only whole transactions, in log order, at least one, and none that ``executed`` lacks. If there are fewer changes,
+    all of ``executed``. The cut may exceed the limit by the changes in one piece of the log, and by those of its first
+    transaction.
 
     :param hint: position of a reader whose set was ``executed_before``; ignored if its file's creation time is unknown.
     :raises IncompleteReadError: no transaction arrived.
     """
     hint = hint if hint is not None and hint.created_s else None  # the first ones to arrive must be the log's first
     read = LogRead(settings, wanted=executed - executed_before, executed=executed, hint=hint)
-    received = _first_transactions(read, limit_rows)
+    received = _first_transactions(read, limit_rows, transport)
     if not received:
         raise read.incomplete_error()
     return executed_before | received
 
 
-def _first_transactions(read: LogRead, limit_rows: int) -> Position:
-    """Return the first transactions of ``read.wanted`` that hold ``limit_rows`` changes, or all of it."""
+def _first_transactions(read: LogRead, limit_rows: int, transport: Transport) -> Position:
+    """Return the first transactions of ``read.wanted`` that hold ``limit_rows`` changes, at least one; or all of it."""
     decoder = LogDecoder(read.bounds, DecodeOptions(TablePatterns([])))
-    with open_dump(read) as dump:
+    with open_dump(read, transport) as dump:
         dump.stream.at_once = min(max(_CUT_BYTES_A_ROW * limit_rows, _SMALLEST_PIECE), dump.stream.at_once)
         for item in dump.items():
             if isinstance(item, Segment):
                 for _ in decoder.decode(item):
                     pass
-                if decoder.changes >= limit_rows:
+                if decoder.received_count and decoder.changes >= limit_rows:
                     break
             if read.is_received(decoder.received_count, position_of(item)):
                 return read.bounds

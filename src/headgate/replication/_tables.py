@@ -7,13 +7,17 @@ The bytes of a map without column names (``binlog_row_metadata=MINIMAL``) do not
 table ``definition_of`` is called at each map whose id is unknown. The server increments ids with each change of a
 definition. They restart only when the server starts, which begins a new file. So at a new file the ids of such tables
 are forgotten (:attr:`TableSlots.nameless` says whether there are any).
+
+A server that often reopens tables, or has ever-new ones, announces maps without end. So that an endless dump takes
+bounded memory, a decoder that has many forgets all slots and ids together (:attr:`TableSlots.is_full`), as a reconnect
+does. Each statement brings the maps of its tables, so this may happen wherever no transaction is open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -27,6 +31,10 @@ from headgate.replication._partial import DefaultsOf
 from headgate.replication._types import stop_reason
 
 __all__ = ["DecodeOptions", "DefinitionOf", "Lookups", "Slot", "TableSlots"]
+
+_MOST_MAPS: Final = 1 << 14
+"""Maps after which the slots are full. A slot takes some KB. A server may have thousands of tables open at a time
+(``table_definition_cache``), and to forget those costs a parse of each."""
 
 DefinitionOf = Callable[[TableMap, str, int], TableDef]
 """Definition of a table at an event without column names, which begins at this position of this file.
@@ -99,12 +107,22 @@ class TableSlots:
     """
 
     def __init__(self, options: DecodeOptions, definition_of: DefinitionOf | None = None) -> None:
-        self.slots: list[Slot] = []
         self.nameless = False
         """Whether a followed table's map had no column names."""
         self._options = options
         self._definition_of = definition_of
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all slots."""
+        self.slots: list[Slot] = []
         self._known: dict[bytes, int] = {}
+        self._registered = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many maps were registered that the slots should be forgotten."""
+        return self._registered >= _MOST_MAPS
 
     def register(self, event: bytes, file: str, pos: int) -> tuple[int, bytes, int]:
         """Return ``(table id, body behind id and flags, slot)`` of a TABLE_MAP event's body.
@@ -115,6 +133,7 @@ class TableSlots:
         """
         body = event[8:]
         table_id = int.from_bytes(event[:6], "little")
+        self._registered += 1
         slot = self._known.get(body)
         if slot is None or self._is_nameless(self.slots[slot]):
             slot = self._known[body] = self._find(parse_table_map(event), slot, file, pos)

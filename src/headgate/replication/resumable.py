@@ -6,10 +6,12 @@ transactions were received. A window or a scan is complete when the server has r
 position and no transaction is open there. An endless read is never complete.
 
 **Resuming.** A transaction that was cut off is requested again whole, and its changes that were already yielded are
-skipped. (A server sends the same events in the same order. Each dump checks that it is the same server, if that
-matters.) So wherever dumps are cut, the read yields the log's transactions once, in order. Before each dump, the last
-transaction received, perhaps by an earlier read, is compared with the server's: another one with the same GTID means a
-rewritten history.
+skipped. So wherever dumps are cut, the read yields the log's transactions once, in order. A server sends the same
+events in the same order, but another server's log may have fewer changes of the same transaction (replication filters).
+So only the server that sent the yielded changes can continue the transaction. If another one answers, the read retries,
+and then ends with a ServerBehindError. Its caller discards the incomplete transaction and begins a new read. Before
+each dump, the last transaction received, perhaps by an earlier read, is compared with the server's: another one with
+the same GTID means a rewritten history.
 
 **Hints.** A dump that began at a hint of a file whose creation time is unknown, and ended without anything of the read,
 shows that the hint may be wrong. The next dump begins without it, even after an error that no retry mends.
@@ -23,7 +25,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final, Generic, Never, Protocol, Self, TypeVar
 
 from headgate.binlog import Segment
-from headgate.errors import HeadgateError, Transient
+from headgate.errors import HeadgateError, ServerBehindError, Transient
 from headgate.gtid import Gtid
 from headgate.offsets import Hint, Last
 from headgate.positions import NOTHING, Position
@@ -195,6 +197,7 @@ class ResumableDump(Generic[T_co]):
         self._decoding, self._transport = decoding, transport
         self._failures = Failures(transport.retry)
         self._skip: tuple[Gtid, int] | None = None
+        """A transaction and how many of its changes the last dump's server (``read.had_by``) sent, if any."""
         self.last = last
         """The last transaction received whole, if that is known."""
         self._drops_hint = False
@@ -244,6 +247,7 @@ class ResumableDump(Generic[T_co]):
             if self.last is not None:
                 check_history(self.read, self.last, self._transport)
             with open_dump(self.read, self._transport) as dump:
+                self._check_continues(dump.server_uuid)
                 self._apply(DumpEvent.BEGINS)
                 self.server_uuid = self.server_uuid or dump.server_uuid
                 self.read = replace(self.read, had_by=dump.server_uuid)
@@ -259,6 +263,15 @@ class ResumableDump(Generic[T_co]):
             self._drops_hint = is_fruitless and self.read.hint is not None and not self.read.hint.created_s
             self._note(decoder, None if decoder.end is None else dump.hint(*decoder.end))
         return failure
+
+    def _check_continues(self, server_uuid: str) -> None:
+        """:raises ServerBehindError: changes of a transaction were yielded, and another server sent them."""
+        if self._skip is not None and self._skip[1] and server_uuid != self.read.had_by:
+            raise ServerBehindError(
+                f"connected to server {server_uuid}, but a transaction came in part from {self.read.had_by}: read all"
+                " of it again",
+                server_uuid=server_uuid,
+            )
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co]) -> Iterator[T_co]:
         """Decode until the part has been received or the dump ends."""
@@ -281,7 +294,7 @@ class ResumableDump(Generic[T_co]):
             self._failures.clear()
         self.read = self.read.rest(received, end)
         self.end, self.last = end or self.end, decoder.last or self.last
-        self._skip = decoder.unfinished() or self._skip
+        self._skip = decoder.unfinished() or (None if decoder.received_count else self._skip)
 
 
 class FollowingDump(ResumableDump[T_co | Idle]):

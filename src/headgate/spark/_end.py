@@ -49,7 +49,7 @@ class EndChooser:
 
         :param begin: binlog position of a reader whose set was ``had``, if known.
         :param target: where the stream ends; None: it does not end.
-        :param max_rows: about how many changes the batch may hold.
+        :param max_rows: about how many changes the batch may hold; more if its first transaction alone has more.
         :raises ServerBehindError: the server lacks a part of the target.
         """
         end = state.executed if target is None else had | target
@@ -63,7 +63,7 @@ class EndChooser:
         current = self._server.log_file()
         files = self._backlog(had, state.uuid, current, begin)
         if max_rows is not None and self._may_exceed(files, begin, max_rows):
-            end = self._limit(had, end, max_rows, begin)
+            end = self._server.cut(had, end, max_rows, begin) & end
         cuts = self._divide(files, had, end) if len(files) > 1 and self._slots > 1 else ()
         if end == state.executed:
             self._current = state.uuid, current
@@ -79,14 +79,6 @@ class EndChooser:
             return files[names.index(begin.file) :]
         index, _ = newest_file(self._server, names, lambda logged: logged <= had)
         return files[index:]
-
-    def _limit(self, had: Position, end: Position, max_rows: int, begin: Hint | None) -> Position:
-        """Cut ``end`` after about ``max_rows`` changes in log order; more if the first transaction alone has more."""
-        while True:
-            limited = self._server.cut(had, end, max_rows, begin) & end
-            if limited != had:
-                return limited
-            max_rows *= 4
 
     def _may_exceed(self, files: list[tuple[str, int]], begin: Hint | None, max_rows: int) -> bool:
         """Whether the backlog may have more than ``max_rows`` changes."""

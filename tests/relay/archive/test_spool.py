@@ -594,3 +594,37 @@ def test_a_disk_that_is_full_for_a_while(folder: Path, monkeypatch: pytest.Monke
     again = new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     assert read(again, 0)[0] == server.places()
     again.close()
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["new", "its newest segment was lost"])
+def test_an_endless_reader_of_an_empty_archive_meets_no_gap(tmp_path: Path, emptied: bool) -> None:
+    """What it was to begin with is deleted before its first read."""
+    spool, server = new_archive(tmp_path, 4000, sizes=SMALL), Server(A)
+    if emptied:
+        server.commit(400)
+        feed(spool, A, server.dump(0), 100)
+        lose_all(spool)
+    begin = server.number
+    request = LogRequest(executed_before=gtids(begin), endless=True)
+    with closing(spool), closing(spool.reader(request)) as at_once, closing(spool.reader(request)) as late:
+        server.commit()
+        feed(spool, A, server.dump(begin), 100)
+        data = at_once.read(1 << 20) + at_once.read(1 << 20)
+        assert [number for number, _, _ in decoded(data)[0]] == [begin + 1]
+        for _ in range(20):
+            server.commit(400)
+        feed(spool, A, server.dump(begin + 1), 100)
+        assert spool.head().begin != gtids(begin)
+        with pytest.raises(BinlogPurgedError, match="before it was read"):
+            late.read(1 << 20)
+
+
+def lose_all(spool: LogSpool) -> None:
+    """Lose the files, and let a reader notice."""
+    for one in spool._segments:
+        one.path.unlink()
+    with pytest.raises(BinlogPurgedError):
+        spool.reader(LogRequest(executed_before=spool._segments[0].before))
+    while spool._segments:
+        with pytest.raises(BinlogPurgedError):
+            spool.reader(LogRequest(executed_before=spool._segments[0].before))

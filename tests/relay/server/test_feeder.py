@@ -18,12 +18,14 @@ from headgate.files import write_all
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.relay.databus import StreamPosition
-from headgate.relay.server import EventBatch, EventBuffer, Relay, _feeder, _position, _segments
-from headgate.replication import Idle, Stopped, Transport
+from headgate.relay.server import EventBatch, EventBuffer, LogicalSource, Relay, _feeder, _position, _segments
+from headgate.replication import Idle, Stopped, Transport, follow, resumable
 from headgate.retrying import Failures, RetryPolicy
 from tests.relay.server.rows import UUID, block, people
-from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, served
+from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, physical, served
 from tests.relay.server.test_avro import TABLE
+from tests.replication import pretended
+from tests.replication.pretended import Ends, Network, filtered
 
 
 @pytest.fixture
@@ -242,6 +244,33 @@ def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch:
         assert not feeder.failed
         assert partition.problems == []
         assert state_in(tmp_path)["gtid"] == f"{UUID}:1"
+        feeder.stop()
+
+
+def test_a_failover_within_a_transaction_publishes_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica's log has fewer changes of it. Nothing of it was published, so the feeder begins before it again."""
+    source, replica = filtered(pretended.UUID, 4), filtered(pretended.OTHER, 0)
+    network = Network(replica, [Ends(after_packets=22)], [source], step=60)
+    monkeypatch.setattr(resumable, "check_history", lambda *_: None)  # it would count as a dump of the script
+    with served(physical(1, "d", LogicalSource(40, "com.example.T", "d.t"))) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        restarts = [-1]
+
+        def until_read(*arguments: Any, **options: Any) -> Iterator[Any]:
+            restarts[0] += 1
+            for item in follow(*arguments, **options):
+                if isinstance(item, Idle) and replica.executed <= item.gtid:
+                    feeder._stop.set()
+                yield item
+
+        monkeypatch.setattr(_feeder, "follow", until_read)
+        feeder._transport, feeder._failures = network.transport(), Failures(RetryPolicy.every(0))
+        feeder._stop.clear()
+        feeder._run()
+        assert (feeder.failed, restarts) == (False, [1])
+        batch = buffer.read(StreamPosition(-1), 1 << 30)
+        assert (batch.events, batch.control) == (8, 3)
+        assert feeder.position.now().gtid == replica.executed
         feeder.stop()
 
 

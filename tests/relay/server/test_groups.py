@@ -308,3 +308,18 @@ def test_members_at_once_in_one_folder(tmp_path: Path) -> None:
         group = GroupFolder(tmp_path).show(f"m{n}")
         assert group is not None
         assert group["partitions"][0]["checkpoint"] == at(19)
+
+
+def test_a_clock_that_is_set_back_keeps_no_partition_from_the_living(tmp_path: Path) -> None:
+    """A member that died under the later time loses its partitions after one lease."""
+    now = [7200.0]
+    folder = GroupFolder(tmp_path, clock=lambda: now[0])
+    begun: dict[str, Any] = {"sources": [], "partitions": 4}
+    report(folder, "g", "a", **begun)
+    report(folder, "g", "b", **begun)
+    now[0] = 3600.0
+    for _ in range(4):
+        owned = report(folder, "g", "b", **begun)
+        now[0] += LEASE / 3
+    owned = report(folder, "g", "b", **begun)
+    assert sorted(owned) == [0, 1, 2, 3]

@@ -22,8 +22,8 @@ __all__ = ["LogReader"]
 class LogReader:
     """Reads an archive; not thread-safe.
 
-    :param following: returns the segment after the one with this number, or None; 0: the first of all.
-    :param begin: where to begin; None: at the first segment that will be written.
+    :param following: returns the segment after the one with this number; None: it is not written yet.
+    :param begin: where to begin; a number: at the segment after the one with it.
     :param limit: number of the last segment, and bytes of it to read; None: endless.
     :param reached: position that a bounded answer sends at its end: everything before it is in the archive, or in the
         answer.
@@ -34,14 +34,14 @@ class LogReader:
     def __init__(
         self,
         following: Callable[[int], LogSegment | None],
-        begin: tuple[LogSegment, Mark] | None,
+        begin: tuple[LogSegment, Mark] | int,
         limit: tuple[int, int] | None,
         reached: Hint | None,
         open_file: Callable[[LogSegment], int],
     ) -> None:
         self._following, self._limit, self._reached, self._open_file = following, limit, reached, open_file
         self._segment: LogSegment | None = None
-        self._offset = 0
+        self._number, self._offset = 0, 0
         self._checksums = True
         self._pending = b""
         self._file = -1
@@ -49,13 +49,15 @@ class LogReader:
         """The server whose log is read."""
         self.ended = False
         """Whether nothing follows, except what :meth:`read` still has buffered."""
-        if begin is not None:
+        if isinstance(begin, int):
+            self._number = begin
+        else:
             self._begin(begin[0], begin[1].offset, begin[1].pos)
 
     @property
     def position(self) -> tuple[int, int]:
-        """Number of the current segment, and how many bytes of it were read."""
-        return (self._segment.number if self._segment is not None else 0), self._offset
+        """Number of the segment that was begun last, and how many bytes of it were read."""
+        return self._number, self._offset
 
     def read(self, most: int) -> bytes:
         """Return the next bytes, at most ``most``; empty: nothing more now.
@@ -110,7 +112,7 @@ class LogReader:
     def _begin(self, segment: LogSegment, offset: int, pos: int) -> None:
         self.close()
         self._file = self._open_file(segment)
-        self._segment, self._offset = segment, offset
+        self._segment, self._number, self._offset = segment, segment.number, offset
         self.server_uuid = segment.begin.server_uuid
         self._pending = segment.begin.prologue(pos, checksum=self._checksums)
         self._checksums = segment.begin.checksums

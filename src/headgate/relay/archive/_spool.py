@@ -294,12 +294,10 @@ class LogSpool:
                 raise ServerBehindError(self._describe_unreached(request))
             self._check_archived(request)
             segment = _last_usable(self._segments, lambda one: one.before, request) if self._segments else None
-            limit = None
-            if not request.endless:
-                last = self._last
-                limit = (0, 0) if last is None else (last.number, last.size)
+            newest = self._number
+            limit = None if request.endless else (newest, 0 if segment is None else self._segments[-1].size)
             reached = None if request.endless else self._reached
-        begin = None if segment is None else (segment, self._first_mark(segment, request))
+        begin = newest if segment is None else (segment, self._first_mark(segment, request))
         return LogReader(self._following, begin, limit, reached, self._open_file)
 
     def _reaches_until(self, request: LogRequest) -> bool:
@@ -367,10 +365,10 @@ class LogSpool:
 
     def _following(self, number: int) -> LogSegment | None:
         with self._changed:
-            if number >= self._number or not (number or self._segments):
+            if number >= self._number:
                 return None
             first = self._segments[0].number if self._segments else self._number + 1
-            at = number + 1 - first if number else 0
+            at = number + 1 - first
             if at < 0:
                 raise BinlogPurgedError("the relay deleted a part of its log before it was read")
             return self._segments[at]

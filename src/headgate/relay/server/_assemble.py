@@ -5,9 +5,9 @@ an image of a later one follows, when its block is marked ``whole``, or when the
 open transaction (:class:`headgate.replication.Idle`). Other images wait here.
 
 All whole transactions of a block become windows at once. Their rows are ordered by block, then by ``_seq``: blocks
-arrive in log order, and another server that continues a transaction has other file numbers. The sizes of all events
-give their offsets, and compiled loops write keys, rows and checksums there (``events._avro``, ``databus._binary``). A
-transaction costs one Python object, its GTID; a row costs none.
+arrive in log order, and the next server after a failover has other file numbers. The sizes of all events give their
+offsets, and compiled loops write keys, rows and checksums there (``events._avro``, ``databus._binary``). A transaction
+costs one Python object, its GTID; a row costs none.
 
 Images are requested as ``keys``: an update is one event with the after image. If it changed the key, an event that
 deletes the old key precedes it. Every change is an event, even if a transaction changes a row twice. If before images

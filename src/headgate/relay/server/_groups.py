@@ -28,8 +28,10 @@ same relay, or restarts it if it is unknown there.
 
 Any call may be repeated, or its answer lost: the next answer is complete. The state is in one file, so a relay that is
 killed continues with it. A starting relay prolongs the leases, because members could not renew them meanwhile. Relays
-that share the folder share the groups, and a member may call any of them. Leases use the wall clock; if that jumps,
-partitions move needlessly, with no other effect.
+that share the folder share the groups, and a member may call any of them. So leases use the wall clock. If it is set
+back, each lease ends at most its length later. If it jumps forward by more than a lease, the first member to call gets
+all partitions, and the others deliver until their next call. Then two members may deliver the same transactions at the
+same time; only the new owner's checkpoints count.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ class Group:
     def prolong(self, now: float) -> None:
         """Prolong the leases of all members."""
         for one in self.members.values():
-            one.until = max(one.until, now + one.lease_seconds)
+            one.until = now + one.lease_seconds
 
     def sync(
         self,
@@ -131,6 +133,8 @@ class Group:
             self._forget(member)
         else:
             self.members[member] = _Member(lease_seconds, now + lease_seconds)
+        for one in self.members.values():  # no lease is longer, unless the clock was set back
+            one.until = min(one.until, now + one.lease_seconds)
         for other in [name for name, one in self.members.items() if one.until < now]:
             self._forget(other)
         self._balance()
