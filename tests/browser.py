@@ -7,6 +7,7 @@ DevTools Protocol, with flattened sessions.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -24,12 +25,25 @@ _FLAGS = (
     "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
 _SECONDS = 60
+_KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")}
+"""The number and the text of keys that are no letters."""
 
 
 def find_chromium() -> str | None:
     """The browser's program, or None."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+def _pipe() -> tuple[int, int]:
+    """The ends of a pipe, with numbers above those that the browser's ends get."""
+    ends = os.pipe()
+    try:
+        read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    finally:
+        for end in ends:
+            os.close(end)
+    return read, write
 
 
 class Browser:
@@ -39,8 +53,8 @@ class Browser:
     """
 
     def __init__(self, program: str, profile: Path) -> None:
-        to_read, self._to = os.pipe()
-        self._from, to_write = os.pipe()
+        to_read, self._to = _pipe()
+        self._from, to_write = _pipe()
         # The shell moves the two ends to where the browser looks for them.
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write} {to_read}<&- {to_write}>&-'
         with (profile / "log").open("wb") as log:
@@ -138,12 +152,12 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def press(self, key: str) -> None:
-        """One key: ``Tab``, ``Enter`` or a letter."""
-        text = {"Enter": "\r", "Tab": ""}.get(key, key)
-        code = {"Enter": 13, "Tab": 9}.get(key, 0)
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """One key: one of ``_KEYS`` or a letter."""
+        code, text = _KEYS.get(key, (0, key))
+        common = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def look(self, *, width: int, height: int, dark: bool) -> None:
         """The size of the window, and which colours the user prefers."""

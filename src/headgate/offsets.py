@@ -134,6 +134,10 @@ class ChunkSpec:
         return cls.from_dict(_load(text, "chunk"))
 
 
+_OMITTED: Final = ("rows_left", "dense", "order")
+"""Fields of a progress that are written only if they are set."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
     """Planning progress of one table's snapshot."""
@@ -150,6 +154,8 @@ class SnapshotProgress:
     """Whether every chunk was planned."""
     chunks_estimate: int = 0
     rows_estimate: int = 0
+    rows_left: int = 0
+    """About how many rows are not planned yet; 0: not known."""
     dense: bool = False
     """The key is one integer with closely spaced values, so bounds are calculated instead of counted."""
     order: str = ""
@@ -158,13 +164,13 @@ class SnapshotProgress:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         value = {**asdict(self), "max": _list(self.max), "hi": _list(self.hi)}
-        return {name: one for name, one in value.items() if name not in ("dense", "order") or one}
+        return {name: one for name, one in value.items() if name not in _OMITTED or one}
 
     @classmethod
     def from_dict(cls, value: Any, where: str = "progress") -> SnapshotProgress:
         """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
         names = ("since_epoch", "max", "hi", "chunks_done", "finished", "chunks_estimate", "rows_estimate")
-        fields = _Fields(value, where, names, ("dense", "order"))
+        fields = _Fields(value, where, names, _OMITTED)
         return cls(
             since_epoch=fields.number("since_epoch"),
             max=fields.bound("max"),
@@ -173,6 +179,7 @@ class SnapshotProgress:
             finished=fields.flag("finished"),
             chunks_estimate=fields.number("chunks_estimate"),
             rows_estimate=fields.number("rows_estimate"),
+            rows_left=fields.number("rows_left") if "rows_left" in value else 0,
             dense="dense" in value and fields.flag("dense"),
             order=fields.text("order") if "order" in value else "",
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +53,7 @@ def test_every_possible_key_is_in_exactly_one_chunk(
     chunks: list[ChunkSpec] = []
     while chunk := next_chunk(server.query, TABLE, progress, rows):
         chunks.append(chunk)
-        progress = advance(progress, chunk)
+        progress = advance(progress, chunk, rows)
         if later:
             server.keys = data.draw(st.sampled_from(later))
         assert len(chunks) <= 60
@@ -67,7 +69,7 @@ def planned(server: Server, rows: int, estimate: int) -> tuple[list[int], Snapsh
     sizes = []
     while chunk := next_chunk(server.query, TABLE, progress, rows):
         sizes.append(sum(covers(chunk, key) for key in server.keys))
-        progress = advance(progress, chunk)
+        progress = advance(progress, chunk, rows)
     assert progress.since_epoch == 7
     return sizes, progress
 
@@ -90,6 +92,29 @@ def test_bounds_of_dense_keys_are_calculated(numbers: set[int], rows: int) -> No
     assert 1 + -(-len(numbers) // rows) <= len(sizes) <= progress.chunks_estimate
 
 
+@pytest.mark.parametrize("distance", [1, 5], ids=["dense", "sparse"])
+def test_the_estimate_follows_chunks_that_grow(distance: int) -> None:
+    """Next to live changes the first chunks are small; the estimate made then is 251 chunks."""
+    server = Server({distance * key for key in range(1000)})
+    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=4, rows_estimate=1000)
+    estimates, rows = [progress.chunks_estimate], 4
+    while chunk := next_chunk(server.query, TABLE, progress, rows):
+        progress = advance(progress, chunk, rows)
+        estimates.append(progress.chunks_estimate)
+        rows = min(2 * rows, 100)
+    assert estimates == [251, 251, 126, 64, 34, 19, *[14] * 9]
+    assert progress.chunks_done == 14
+
+
+def test_an_offset_without_the_rows_left_keeps_its_estimate() -> None:
+    server = Server({5 * key for key in range(100)})
+    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=10, rows_estimate=100)
+    older = replace(progress, rows_left=0)
+    chunk = next_chunk(server.query, TABLE, older, 50)
+    assert chunk is not None
+    assert advance(older, chunk, 50).chunks_estimate == progress.chunks_estimate
+
+
 def test_a_gap_between_dense_keys_costs_no_chunk() -> None:
     sizes, _ = planned(Server({*range(100), *range(900, 1000)}), 50, 600)
     assert sizes == [0, 50, 50, 50, 50]
@@ -101,4 +126,4 @@ def test_a_table_without_a_key_is_one_chunk() -> None:
     progress = first_chunk_bounds(server.query, table, epoch=1, rows=1, rows_estimate=3)
     chunk = next_chunk(server.query, table, progress, 1)
     assert chunk == ChunkSpec("d.t", 0)
-    assert next_chunk(server.query, table, advance(progress, chunk), 1) is None
+    assert next_chunk(server.query, table, advance(progress, chunk, 1), 1) is None

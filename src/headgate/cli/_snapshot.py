@@ -251,7 +251,7 @@ class _SnapshotReader:
         progress = first_chunk_bounds(self._connection.query, table, epoch=0, rows=self._chunk_rows)
         while chunk := next_chunk(self._connection.query, table, progress, self._chunk_rows):
             yield chunk
-            progress = advance(progress, chunk)
+            progress = advance(progress, chunk, self._chunk_rows)
 
     def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
         from headgate.replication import ImageBatch

@@ -76,6 +76,7 @@ def first_chunk_bounds(
         max=greatest,
         chunks_estimate=chunks if table.key else 1,
         rows_estimate=rows_estimate,
+        rows_left=expected if table.key else 0,
         dense=dense,
         order="" if greatest is None else key_order(columns),
     )
@@ -126,16 +127,32 @@ def _calculated(first: Sequence[str], greatest: tuple[str, ...], rows: int) -> t
     return greatest if hi >= int(greatest[0]) else (str(hi),)
 
 
-def advance(progress: SnapshotProgress, chunk: ChunkSpec) -> SnapshotProgress:
-    """Return the progress after ``chunk`` was planned."""
+def advance(progress: SnapshotProgress, chunk: ChunkSpec, rows: int) -> SnapshotProgress:
+    """Return the progress after ``chunk`` was planned.
+
+    :param rows: as for ``next_chunk``; the estimate takes it for the other chunks, too.
+    """
     done = progress.chunks_done + 1
+    finished = chunk.hi == progress.max if chunk.hi is not None else chunk.lo is None
+    left = 0 if finished else _rows_left(progress, chunk, rows)
+    is_known = finished or progress.rows_left > 0
     return replace(
         progress,
         hi=chunk.hi,
         chunks_done=done,
-        finished=chunk.hi == progress.max if chunk.hi is not None else chunk.lo is None,
-        chunks_estimate=max(progress.chunks_estimate, done),
+        finished=finished,
+        chunks_estimate=done + -(-left // max(1, rows)) if is_known else max(progress.chunks_estimate, done),
+        rows_left=left,
     )
+
+
+def _rows_left(progress: SnapshotProgress, chunk: ChunkSpec, rows: int) -> int:
+    """Return about how many rows are not planned yet, after ``chunk``."""
+    if chunk.hi is None:  # the chunk above the greatest key
+        return progress.rows_left
+    if progress.dense and progress.max is not None:
+        return int(progress.max[0]) - int(chunk.hi[0])
+    return max(0, progress.rows_left - rows)
 
 
 def _with(between: str, condition: str | None) -> str:

@@ -298,7 +298,7 @@ class SnapshotPlan:
             return False
         if chunk is None:
             return False
-        progress = advance(progress, chunk)
+        progress = advance(progress, chunk, rows)
         self.reads.hand_out(table, progress)
         self._add(chunk, rows, _weight(chunk, progress, rows, self.settings.chunk_rows))
         return True

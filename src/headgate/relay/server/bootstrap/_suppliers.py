@@ -114,7 +114,7 @@ class ChunkSupplier:
             chunk = next_chunk(connection.query, table, progress, rows)
         if chunk is None:
             return None
-        after = advance(progress, chunk).to_dict()
+        after = advance(progress, chunk, rows).to_dict()
         return {"chunk": chunk.to_dict(), "progress": after, "rows": rows}
 
     def read(self, source: LogicalSource, part: Mapping[str, Any], executed: GtidSet, hint: Hint | None) -> Rows | None:
