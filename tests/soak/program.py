@@ -1,11 +1,13 @@
 """``headgate`` whose file system gives the driver wrong answers at random: calls fail that did nothing, and calls fail
-that worked. The file that ``SOAK_SHARE`` names has the share of the calls that are answered wrongly.
+that worked. The file that ``SOAK_SHARE`` names has the share of the calls that are answered wrongly. Key indexes of
+small tables are in files, too, so that these can be damaged.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import pkgutil
 import random
 import sys
 from collections.abc import Callable
@@ -40,4 +42,6 @@ if __name__ == "__main__":
     os.fsync = lying(os.fsync, file, [errno.EIO], [errno.EIO, errno.ENOSPC])
     os.unlink = lying(os.unlink, file, [errno.EIO], [errno.EIO, errno.EACCES])
     os.replace = lying(os.replace, file, [errno.EIO], [errno.ENOSPC])
+    os.rename = lying(os.rename, file, [errno.EIO], [errno.EIO, errno.ENOSPC])
+    pkgutil.resolve_name("headgate.delta._local_tables")._ON_DISK_ROWS = 64
     main()
