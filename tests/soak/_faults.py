@@ -217,7 +217,8 @@ def wrong_answers(world: World, choice: random.Random) -> int:
     pipeline = world.pipeline
     before, wanted = pipeline.wrong_answers, choice.randrange(3, 16)
     end = time.monotonic() + _ANSWER_SECONDS
-    pipeline.set_share_of_wrong_answers(choice.choice((0.1, 0.3, 0.5)))
+    call = choice.choice(("link", "link", "fsync", "unlink", "replace", "", ""))  # a commit is one link
+    pipeline.set_share_of_wrong_answers(choice.choice((0.1, 0.3, 0.5)) * (1.5 if call else 1), call)
     while time.monotonic() < end and pipeline.wrong_answers < before + wanted:
         pipeline.supervise()
         pass_time(0.1)

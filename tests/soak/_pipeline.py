@@ -77,9 +77,12 @@ class Pipeline:
         """Number of wrong answers of the file system so far."""
         return self._log.count(_ANSWER)
 
-    def set_share_of_wrong_answers(self, share: float) -> None:
-        """Let so many of the driver's calls of the file system be answered wrongly (0 to 1)."""
-        self._share.write_text(str(share))
+    def set_share_of_wrong_answers(self, share: float, only: str = "") -> None:
+        """Let so many of the driver's calls of the file system be answered wrongly (0 to 1).
+
+        :param only: the name of the call; "": all that ``program`` knows.
+        """
+        self._share.write_text(f"{share} {only}" if only else str(share))
 
     @property
     def pid(self) -> int | None:

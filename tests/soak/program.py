@@ -1,6 +1,6 @@
 """``headgate`` whose file system gives the driver wrong answers at random: calls fail that did nothing, and calls fail
-that worked. The file that ``SOAK_SHARE`` names has the share of the calls that are answered wrongly. Key indexes of
-small tables are in files, too, so that these can be damaged.
+that worked. The file that ``SOAK_SHARE`` names has the share of the calls that are answered wrongly, and perhaps the
+name of the only ones: ``0.5 link``. Key indexes of small tables are in files, too, so that these can be damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def lying(call: Callable[..., Any], share: Path, after: list[int], before: list[
     """
 
     def answer(*arguments: Any, **options: Any) -> Any:
-        if random.random() >= float(share.read_text() or 0):
+        chance, _, only = share.read_text().partition(" ")
+        if only not in ("", call.__name__) or random.random() >= float(chance or 0):
             return call(*arguments, **options)
         if random.random() < 0.5:
             call(*arguments, **options)
