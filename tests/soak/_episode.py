@@ -12,7 +12,7 @@ import time
 from typing import Any, Final
 
 from headgate_testing import pass_time
-from tests.soak._faults import AT_REST, ENDS, FAULTS, MEETINGS, Fault, kill_during_start
+from tests.soak._faults import AT_REST, AT_START, ENDS, FAULTS, MEETINGS, Fault, kill_during_start
 from tests.soak._world import World
 
 __all__ = ["GOALS", "finish_world", "run_episode"]
@@ -94,9 +94,7 @@ class _Run:
             self._inject("kill", kill_during_start)
             self._inject("file", choice.choice(AT_REST))
             pipeline.start()
-        if choice.random() < 0.5:
-            self._start_among_faults()
-        pipeline.wait_for_batches(1, _BATCH_SECONDS)
+        self._start()
         for _ in range(choice.randint(*_PER_PROCESS)):
             if choice.random() < 0.2:
                 pipeline.wait_for_batches(1, _BATCH_SECONDS)
@@ -110,13 +108,16 @@ class _Run:
                 return
         self._inject("kill", choice.choice(ENDS))
 
-    def _start_among_faults(self) -> None:
-        """Faults while the process starts: some wait for its connections."""
-        choice = self._choice
-        for _ in range(choice.randint(1, 4)):
+    def _start(self) -> None:
+        """Wait for the first batch of the process, perhaps among faults that it survives."""
+        choice, pipeline = self._choice, self._world.pipeline
+        end = time.monotonic() + (_BATCH_SECONDS if choice.random() < 0.8 else 0)
+        while time.monotonic() < end and not pipeline.works():
             pass_time(choice.uniform(0, 6))
-            kind = choice.choice(("network", "network", "answer", "file", "kill"))
-            self._inject(kind, choice.choice(FAULTS[kind]))
+            kind = choice.choice([*AT_START])
+            self._inject(kind, choice.choice(AT_START[kind]))
+            pipeline.supervise()
+        pipeline.wait_until(pipeline.works, _BATCH_SECONDS)
 
     def _lacking(self) -> str:
         """Return the kind whose count is the least share of its goal; now and then another one."""

@@ -26,12 +26,12 @@ from headgate_testing import pass_time
 from tests.soak._pipeline import Pipeline
 from tests.soak._world import World
 
-__all__ = ["AT_REST", "ENDS", "FAULTS", "MEETINGS", "Fault", "kill_during_start"]
+__all__ = ["AT_REST", "AT_START", "ENDS", "FAULTS", "MEETINGS", "Fault", "kill_during_start"]
 
 Fault = Callable[[World, random.Random], int]
 
-_CONNECTION_SECONDS: Final = 20.0
-_IMAGE_SECONDS: Final = 5.0
+_CONNECTION_SECONDS: Final = 8.0
+_IMAGE_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 15.0
 _END_SECONDS: Final = 60.0
 
@@ -345,7 +345,7 @@ def kill_during_failover(world: World, choice: random.Random) -> int:
     def kill() -> None:
         nonlocal met
         pass_time(choice.uniform(0, 2))
-        met = choice.choice((kill_driver, kill_worker, kill_fork_server))(world, choice)
+        met = choice.choice((kill_driver, kill_worker, kill_worker))(world, choice)
 
     world.source.fail_over(kill)
     return met
@@ -375,7 +375,7 @@ def _count(world: World, kind: str, choice: random.Random) -> int:
 
 
 FAULTS: Final[dict[str, list[Fault]]] = {
-    "kill": [kill_worker, kill_worker, kill_worker, kill_fork_server, freeze, freeze_one],
+    "kill": [kill_worker, freeze, freeze_one],
     "network": [drop, cut, cut_in_packets, slow, delay],
     "server": [restart, new_log_file],
     "failover": [fail_over],
@@ -386,8 +386,15 @@ FAULTS: Final[dict[str, list[Fault]]] = {
     ],
 }  # fmt: skip
 """Kind → faults of a process that goes on."""
-ENDS: Final[list[Fault]] = [kill_driver, kill_driver, kill_java, terminate]
+ENDS: Final[list[Fault]] = [kill_driver, kill_java, kill_fork_server, terminate]
 """Kills that end the process."""
+AT_START: Final[dict[str, list[Fault]]] = {
+    "kill": [freeze, freeze_one, kill_worker],
+    "network": [slow, delay, delay, drop],
+    "file": [remove_control_files, remove_indexes, clean_temporary_files],
+    "answer": [wrong_answers],
+}
+"""Kind → faults of a process that has had no batch yet."""
 AT_REST: Final[list[Fault]] = [remove_checkpoint, tear_checkpoint, tear_checkpoint, tear_indexes, remove_control_files]
 """Faults of files between two processes. The next one finds them."""
 MEETINGS: Final[list[Fault]] = [

@@ -41,7 +41,7 @@ if __name__ == "__main__":
     file = Path(os.environ["SOAK_SHARE"])
     os.link = lying(os.link, file, [errno.EEXIST, errno.EIO, errno.ETIMEDOUT], [errno.EIO, errno.ENOSPC])
     os.fsync = lying(os.fsync, file, [errno.EIO], [errno.EIO, errno.ENOSPC])
-    os.unlink = lying(os.unlink, file, [errno.EIO], [errno.EIO, errno.EACCES])
+    os.unlink = lying(os.unlink, file, [errno.EIO], [errno.EIO] * 5 + [errno.EACCES])
     os.replace = lying(os.replace, file, [errno.EIO], [errno.ENOSPC])
     os.rename = lying(os.rename, file, [errno.EIO], [errno.EIO, errno.ENOSPC])
     pkgutil.resolve_name("headgate.delta._local_tables")._ON_DISK_ROWS = 64

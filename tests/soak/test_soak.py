@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +15,7 @@ from headgate_testing import MySQLServer
 from tests.figures import entries
 from tests.soak._history import Change, GtidSet, History, Rows
 from tests.soak._page import PAGE, page
+from tests.soak.program import lying
 
 ROOT = Path(__file__).parents[2]
 FIRST, SECOND, THIRD = (
@@ -69,6 +73,25 @@ def test_mysqlbinlog_prints_what_the_history_reads() -> None:
         assert changes == [Change("c", None, row), Change("u", row, (2, *row[1:])), Change("d", (2, *row[1:]), None)]
         read.advance(server.gtid_executed)
         assert not read.state["churn"]
+
+
+@pytest.mark.parametrize(("share", "lies"), [("0", False), ("1", True), ("1 link", True), ("1 fsync", False)])
+def test_a_chosen_call_lies(tmp_path: Path, share: str, lies: bool) -> None:
+    (tmp_path / "share").write_text(share)
+    (tmp_path / "one").touch()
+    link = lying(os.link, tmp_path / "share", [errno.EEXIST], [errno.ENOSPC])
+    answers = {_answer(link, tmp_path / "one", tmp_path / name) for name in map(str, range(100))}
+    assert answers == ({(errno.EEXIST, True), (errno.ENOSPC, False)} if lies else {(None, True)})
+
+
+def _answer(link: Callable[..., None], one: Path, other: Path) -> tuple[int | None, bool]:
+    """Return the error of a link, and whether it was made."""
+    error = None
+    try:
+        link(one, other)
+    except OSError as raised:
+        error = raised.errno
+    return error, other.exists()
 
 
 def test_the_page_has_the_figures() -> None:
