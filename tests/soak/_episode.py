@@ -113,8 +113,9 @@ class _Run:
         choice, pipeline = self._choice, self._world.pipeline
         end = time.monotonic() + (_BATCH_SECONDS if choice.random() < 0.8 else 0)
         while time.monotonic() < end and not pipeline.works():
-            pass_time(choice.uniform(0, 6))
-            kind = choice.choice([*AT_START])
+            pass_time(choice.uniform(0, 3))
+            kinds = [kind for kind in AT_START if kind != "network" or self._world.source.proxy.open_connections]
+            kind = choice.choice(kinds)
             self._inject(kind, choice.choice(AT_START[kind]))
             pipeline.supervise()
         pipeline.wait_until(pipeline.works, _BATCH_SECONDS)

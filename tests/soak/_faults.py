@@ -30,7 +30,7 @@ __all__ = ["AT_REST", "AT_START", "ENDS", "FAULTS", "MEETINGS", "Fault", "kill_d
 
 Fault = Callable[[World, random.Random], int]
 
-_CONNECTION_SECONDS: Final = 8.0
+_CONNECTION_SECONDS: Final = 3.0
 _IMAGE_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 15.0
 _END_SECONDS: Final = 60.0
@@ -82,7 +82,7 @@ def kill_fork_server(world: World, choice: random.Random) -> int:
 
 def freeze(world: World, choice: random.Random) -> int:
     with _frozen(world) as met:
-        pass_time(choice.uniform(0.5, 3))
+        pass_time(choice.uniform(0.1, 2))
     return met
 
 
@@ -91,7 +91,7 @@ def freeze_one(world: World, choice: random.Random) -> int:
     processes = [*world.pipeline.java(), *world.pipeline.workers()]
     chosen = choice.sample(processes, min(1, len(processes)))
     met = _signal(world.pipeline, "frozen", chosen, signal.SIGSTOP)
-    pass_time(choice.uniform(0.5, 3))
+    pass_time(choice.uniform(0.1, 2))
     for process in chosen:
         with contextlib.suppress(psutil.Error):
             process.resume()
@@ -135,7 +135,7 @@ def drop(world: World, choice: random.Random) -> int:
 def cut(world: World, choice: random.Random) -> int:
     def cut() -> None:
         world.source.proxy.cut(reset=choice.random() < 0.5)
-        pass_time(choice.uniform(0.2, 3))
+        pass_time(choice.uniform(0.2, 2))
         world.source.proxy.restore()
 
     return _broken(world, cut)
@@ -176,7 +176,7 @@ def _hindered(world: World, choice: random.Random, act: Callable[[], None]) -> i
     _wait_for_connection(world)
     act()
     before = proxy.forwarded
-    pass_time(choice.uniform(0.5, 3))
+    pass_time(choice.uniform(0.5, 2))
     met = proxy.forwarded != before
     proxy.restore()
     return int(met)
@@ -257,11 +257,6 @@ def remove_images(world: World, choice: random.Random) -> int:
             return met
         pass_time(0.01)
     return 0
-
-
-def clean_temporary_files(world: World, choice: random.Random) -> int:
-    """What a cleaner of temporary folders takes: one of Spark's files."""
-    return _remove([path for path in _files(world.pipeline.spark) if "headgate-images-" not in str(path)], choice)
 
 
 def remove_checkpoint(world: World, choice: random.Random) -> int:
@@ -380,10 +375,7 @@ FAULTS: Final[dict[str, list[Fault]]] = {
     "server": [restart, new_log_file],
     "failover": [fail_over],
     "answer": [wrong_answers],
-    "file": [
-        remove_control_files, remove_control_files, remove_indexes, remove_checkpoint_notes, remove_images,
-        clean_temporary_files,
-    ],
+    "file": [remove_control_files, remove_control_files, remove_indexes, remove_checkpoint_notes, remove_images],
 }  # fmt: skip
 """Kind → faults of a process that goes on."""
 ENDS: Final[list[Fault]] = [kill_driver, kill_java, kill_fork_server, terminate]
@@ -391,7 +383,7 @@ ENDS: Final[list[Fault]] = [kill_driver, kill_java, kill_fork_server, terminate]
 AT_START: Final[dict[str, list[Fault]]] = {
     "kill": [freeze, freeze_one, kill_worker],
     "network": [slow, delay, delay, drop],
-    "file": [remove_control_files, remove_indexes, clean_temporary_files],
+    "file": [remove_control_files, remove_indexes],
     "answer": [wrong_answers],
 }
 """Kind → faults of a process that has had no batch yet."""
