@@ -1,8 +1,8 @@
 """One episode: faults, rest, and the judge.
 
-A process of the pipeline starts, perhaps among faults, works, and is hit by several faults that it survives, until a
-kill ends it. Between two processes files are damaged. A start takes most of the time, so other faults come several to
-each process. What lacks most, of the goals' shares, comes next.
+A kill ends the pipeline's process, and files are damaged. The next one starts, perhaps among faults, works, and is hit
+by faults that it survives, until it may rest or is killed. A start takes most of the time, so other faults come several
+to each process. What lacks most, of the goals' shares, comes next.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ class _Run:
         self._world, self._choice, self._begun = world, choice, begun
 
     def live(self) -> None:
-        """Live through one process of the pipeline, from its start to its kill."""
+        """Kill the process of the pipeline, and live with the next one until it may rest, or has ended."""
         world, choice, pipeline = self._world, self._choice, self._world.pipeline
+        if pipeline.works():
+            self._inject("kill", choice.choice(ENDS))
         if not pipeline.runs():
             for fault in choice.sample(AT_REST, choice.choice((1, 1, 2))):
                 self._inject("file", fault)
@@ -106,18 +108,19 @@ class _Run:
             if not pipeline.runs():
                 world.source.proxy.restore()
                 return
-        self._inject("kill", choice.choice(ENDS))
 
     def _start(self) -> None:
         """Wait for the first batch of the process, perhaps among faults that it survives."""
         choice, pipeline = self._choice, self._world.pipeline
         end = time.monotonic() + (_BATCH_SECONDS if choice.random() < 0.8 else 0)
+        pipeline.set_share_of_wrong_answers(choice.choice((0, 0, 0.02, 0.05)))
         while time.monotonic() < end and not pipeline.works():
             pass_time(choice.uniform(0, 3))
             kinds = [kind for kind in AT_START if kind != "network" or self._world.source.proxy.open_connections]
             kind = choice.choice(kinds)
             self._inject(kind, choice.choice(AT_START[kind]))
             pipeline.supervise()
+        pipeline.set_share_of_wrong_answers(0)
         pipeline.wait_until(pipeline.works, _BATCH_SECONDS)
 
     def _lacking(self) -> str:

@@ -32,7 +32,7 @@ Fault = Callable[[World, random.Random], int]
 
 _CONNECTION_SECONDS: Final = 3.0
 _IMAGE_SECONDS: Final = 3.0
-_ANSWER_SECONDS: Final = 15.0
+_ANSWER_SECONDS: Final = 8.0
 _END_SECONDS: Final = 60.0
 
 
@@ -384,7 +384,6 @@ AT_START: Final[dict[str, list[Fault]]] = {
     "kill": [freeze, freeze_one, kill_worker],
     "network": [slow, delay, delay, drop],
     "file": [remove_control_files, remove_indexes],
-    "answer": [wrong_answers],
 }
 """Kind → faults of a process that has had no batch yet."""
 AT_REST: Final[list[Fault]] = [remove_checkpoint, tear_checkpoint, tear_checkpoint, tear_indexes, remove_control_files]
