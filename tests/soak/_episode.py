@@ -21,6 +21,8 @@ GOALS: Final = {"kill": 300, "network": 300, "answer": 300, "file": 300, "failov
 """Faults of a whole run, by kind. Their shares choose the next kind."""
 _BATCH_SECONDS: Final = 400.0
 _FINISH_SECONDS: Final = 900.0
+_START_SECONDS: Final = 90.0
+"""Faults of a start that last longer hold it up for long."""
 _PER_PROCESS: Final = (20, 40)
 """Least and most faults of one process, after its first batch."""
 
@@ -112,7 +114,7 @@ class _Run:
     def _start(self) -> None:
         """Wait for the first batch of the process, perhaps among faults that it survives."""
         choice, pipeline = self._choice, self._world.pipeline
-        end = time.monotonic() + (_BATCH_SECONDS if choice.random() < 0.8 else 0)
+        end = time.monotonic() + choice.choice((0, _START_SECONDS / 2, _START_SECONDS))
         pipeline.set_share_of_wrong_answers(choice.choice((0, 0, 0.02, 0.05)))
         while time.monotonic() < end and not pipeline.works():
             pass_time(choice.uniform(0, 3))

@@ -381,7 +381,7 @@ FAULTS: Final[dict[str, list[Fault]]] = {
 ENDS: Final[list[Fault]] = [kill_driver, kill_java, kill_fork_server, terminate]
 """Kills that end the process."""
 AT_START: Final[dict[str, list[Fault]]] = {
-    "kill": [freeze, freeze_one, kill_worker],
+    "kill": [freeze, freeze, freeze_one, freeze_one, kill_worker],
     "network": [slow, delay, delay, drop],
     "file": [remove_control_files, remove_indexes],
 }
