@@ -56,6 +56,18 @@ class MySQLProgram:
         file = folder / f"{name}.so" if folder is not None else None
         return file if file is not None and file.exists() else None
 
+    def client(self, name: str) -> tuple[str, ...]:
+        """Return the start of the command line of another program of the same packages, such as ``mysqlbinlog``.
+
+        :raises ConfigError: it is not installed.
+        """
+        index = next(i for i, word in enumerate(self.command) if Path(word).name == "mysqld")
+        folder = Path(self.command[index]).resolve().parent
+        for file in (folder / name, folder.parent / "bin" / name):
+            if file.exists():
+                return (*self.command[:index], str(file), "--no-defaults")
+        raise ConfigError(f"{name} is not installed beside {self.command[index]}: install MySQL's client programs")
+
     def with_keyring(self, folder: Path) -> MySQLProgram:
         """Return the same server with a keyring in a file, which ``binlog_encryption`` needs.
 

@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -264,6 +265,26 @@ class MySQLServer:
             return bool(self.query("SHOW BINARY LOGS")[0][0] == to)
 
         wait_until(is_purged, f"{self.url} still has log before {to}", seconds=PURGE_SECONDS, every=0.02)
+
+    def new_log_file(self) -> str:
+        """Begin a new file of the binary log, and return its name."""
+        self.execute("FLUSH BINARY LOGS")
+        return self.log_status()[0]
+
+    def printed_log(self, first: str) -> Iterator[str]:
+        """Yield the lines that ``mysqlbinlog -v`` prints of the log's files from ``first`` on, rows as statements.
+
+        :raises ConfigError: that program is not installed, or another process started the server.
+        :raises CalledProcessError: it failed.
+        """
+        owner = self._require_owner()
+        names = [str(row[0]) for row in self.query("SHOW BINARY LOGS")]
+        files = [str(owner.folder / "data" / name) for name in names[names.index(first) :]]
+        command = [*owner.program.client("mysqlbinlog"), "-v", "--base64-output=DECODE-ROWS", *files]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", errors="replace") as process:
+            yield from process.stdout or ()
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
 
     def follow(self, source: MySQLServer) -> None:
         """Make this server a replica of ``source``, with automatic positions."""

@@ -55,7 +55,7 @@ class Proxy:
         self._links: set[_Link] = set()
         self._faults = _Faults()
         self._forwarded = [0, 0]
-        self._accepted = 0
+        self._accepted = self._broken = 0
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headgate-proxy", daemon=True)
@@ -71,6 +71,16 @@ class Proxy:
     def accepted(self) -> int:
         """Connections accepted so far, those refused by a cut included."""
         return self._accepted
+
+    @property
+    def open_connections(self) -> int:
+        """Connections of clients that are open now."""
+        return len(self._links)
+
+    @property
+    def broken(self) -> int:
+        """Connections that faults have closed or refused so far."""
+        return self._broken
 
     @property
     def forwarded(self) -> tuple[int, int]:
@@ -144,6 +154,7 @@ class Proxy:
         if server is not None:
             link.writers.append(server[1])
         if server is None or link not in self._links:
+            self._broken += self._faults.cut and link in self._links
             self._links.discard(link)
             await link.close(reset=True)
             return
@@ -196,6 +207,7 @@ class Proxy:
 
     async def _do_drop(self, *, reset: bool, spare: _Link | None = None) -> None:
         links = [link for link in self._links if link is not spare]
+        self._broken += len(self._links)
         self._links.clear()
         for link in links:
             await link.close(reset=reset)

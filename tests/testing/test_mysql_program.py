@@ -121,6 +121,16 @@ def test_a_keyring_stands_beside_a_link_to_the_server(tmp_path: Path) -> None:
     assert json.loads((keyring / "component_keyring_file.cnf").read_text())["path"] == str(keyring / "keys")
 
 
+def test_a_client_program_is_beside_the_server_or_in_bin(tmp_path: Path) -> None:
+    (tmp_path / "sbin").mkdir()
+    (tmp_path / "bin").mkdir()
+    server = program(tmp_path / "sbin")
+    with pytest.raises(ConfigError, match="mysqlbinlog is not installed beside"):
+        server.client("mysqlbinlog")
+    (tmp_path / "bin/mysqlbinlog").touch()
+    assert server.client("mysqlbinlog") == (str(tmp_path / "bin/mysqlbinlog"), "--no-defaults")
+
+
 def test_a_server_without_the_keyring_component(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no component_keyring_file: install its component packages"):
         program(tmp_path).with_keyring(tmp_path)

@@ -119,6 +119,23 @@ def test_a_drop_ends_only_what_is_open(proxy: Proxy) -> None:
         assert echo(client, b"y") == b"y"
 
 
+def test_it_counts_the_connections_that_faults_break(proxy: Proxy) -> None:
+    proxy.drop()
+    assert proxy.broken == 0
+    with connect(proxy) as first, connect(proxy) as second:
+        assert (echo(first, b"x"), echo(second, b"x")) == (b"x", b"x")
+        assert proxy.open_connections == 2
+        proxy.cut()
+        assert (proxy.open_connections, proxy.broken) == (0, 2)
+    assert refused(proxy)
+    assert proxy.broken == 3
+    proxy.restore()
+    proxy.cut_after(5)
+    with connect(proxy) as client:
+        assert echo(client, DATA) == DATA[:5]
+        assert proxy.broken == 4
+
+
 @pytest.mark.parametrize("count", [1, 1000, 65536, 300_001])
 def test_it_cuts_once_after_so_many_bytes(proxy: Proxy, count: int) -> None:
     proxy.cut_after(count)
