@@ -6,17 +6,21 @@ that need them are skipped.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-__all__ = ["CONSTRAINTS", "ROOT", "build_wheel", "outside", "pip", "run_with_index"]
+from headgate.files import cache_folder, make_once
+
+__all__ = ["CONSTRAINTS", "ROOT", "build_wheel", "environment_of", "outside", "pip", "run_with_index"]
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -39,6 +43,21 @@ def run_with_index(command: Sequence[str | Path], env: Mapping[str, str]) -> Non
 
 def pip(python: str, *words: str | Path) -> None:
     run_with_index([python, "-m", "pip", "--disable-pip-version-check", *map(str, words)], outside())
+
+
+def environment_of(tool: str) -> Path:
+    """The Python of an environment that has a tool alone, in the versions of ``constraints/``; made once, in the cache.
+
+    They are of this Python, and were those of the index when the tool was first run here.
+    """
+    versions = Path(__file__).with_name("constraints") / f"{tool}.txt"
+    digest = hashlib.sha256(versions.read_bytes()).hexdigest()[:12]
+    target = cache_folder("orchestrators", f"{tool}-{sys.version_info.major}.{sys.version_info.minor}-{digest}")
+    with make_once(target) as folder:
+        if folder is not None:
+            venv.create(folder, with_pip=True)
+            pip(str(folder / "bin/python"), "install", "-q", "--requirement", versions)
+    return target / "bin/python"
 
 
 def build_wheel(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.carrier import Batch, Commits, ControlFolder, Header
-from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
+from headgate.errors import BinlogPurgedError, ConnectError, ConnectionLostError, TargetError
 from headgate.lake import TableState, WriteMethod
 from headgate.pipeline import StatusWriter, record_failure
 from headgate.sinks import BatchReport
@@ -479,10 +479,15 @@ def test_the_error_that_ends_a_run(run: Run) -> None:
         raise BinlogPurgedError("the server has\npurged log")
     status = run.read()
     assert (status.state, status.error) == ("failed", "the server has purged log (see docs/runbook.md#lost-binlog)")
+    assert status.transient is False, "a new start fails with the same error"
+    with pytest.raises(ConnectError), Run(Path(run.inbox.path).parent).writer:
+        raise ConnectError("nobody answers")
+    assert run.read().transient is True
     with pytest.raises(KeyboardInterrupt), Run(Path(run.inbox.path).parent).writer:
         raise KeyboardInterrupt
-    assert run.read().state == "stopped"
-    assert run.read().warnings[0].text == "the server has purged log", "what the run before has left"
+    assert (run.read().state, run.read().transient) == ("stopped", None)
+    texts = [warning.text for warning in run.read().warnings]
+    assert texts[:2] == ["nobody answers", "the server has purged log"], "what the runs before have left"
 
 
 def test_the_next_run_goes_on_where_this_one_was(run: Run) -> None:

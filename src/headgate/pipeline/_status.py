@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble
 from headgate.control import SignalState
-from headgate.errors import HeadgateError, error_line
+from headgate.errors import Definite, HeadgateError, error_line
 from headgate.pipeline._figures import (
     CurrentBatch,
     FigureHistory,
@@ -150,7 +150,10 @@ class StatusWriter(Progress):
         with self._lock:
             if error is not None:
                 self._warn("error", str(error) or type(error).__name__)
-            state = {"state": "failed", "error": error_line(error)} if error else {"state": "stopped", "error": None}
+            state: dict[str, object] = {"state": "stopped", "error": None, "transient": None}
+            if error is not None:
+                transient = not isinstance(error, Definite)
+                state = {"state": "failed", "error": error_line(error), "transient": transient}
             self._status = self._status.model_copy(update=state)
         if writes:
             self._write()

@@ -335,7 +335,8 @@ class WarningStatus(_Model):
 
 
 class Status(_Model):
-    """The whole file. ``error``: the error that ended the run, or that it is retrying after.
+    """The whole file. ``error``: the error that ended the run, or that it is retrying after. ``transient``: whether the
+    error that ended the run may be gone at the next start, without a change by a person; None: none ended it.
 
     ``as_of_us``: the lake has everything that the server had committed at this time; None: not known yet. ``writes``:
     by :class:`~headgate.lake.WriteMethod`, how often this run wrote a batch into a current table that way. ``batch``:
@@ -353,6 +354,7 @@ class Status(_Model):
     updated_us: int
     state: Literal["running", "idle", "stopped", "failed"]
     error: str | None = None
+    transient: bool | None = None
     activity: Activity | None = None
     as_of_us: int | None = None
     batches: int = 0
