@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from headgate import archives
 from headgate.archives import archives_of, delta_jars, fetch_packages
 from headgate.engine import _settings
-from headgate.errors import ConfigError
+from headgate.errors import ArchivesUnavailableError, ConfigError
 
 MORE = {"spark.jars.packages": "a:b:1, c:d:2", "spark.jars.excludes": "e:f", "spark.driver.memory": "1g"}
 
@@ -44,6 +45,41 @@ def test_archives_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert settings["spark.driver.extraClassPath"].endswith("delta-spark_4.2_2.13.jar")
     assert not {"spark.jars.packages", "spark.jars.excludes"} & settings.keys()
     assert [one.are_there for one in archives_of({**MORE, "spark.jars.excludes": "g:h"})] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        (
+            ArchivesUnavailableError,
+            "\t\tunresolved dependency: a#b;1: not found\n\tServer access error at url https://r/ (UnknownHost)",
+            "Server access error at url https://r/ (UnknownHost)",
+        ),
+        (
+            ArchivesUnavailableError,
+            "SERVER ERROR: Bad Gateway url=https://r/b.pom\n:: a#b;1: not found",
+            "SERVER ERROR: Bad Gateway url=https://r/b.pom",
+        ),
+        (ArchivesUnavailableError, "[NOT FOUND  ] a\ndownload failed: a#b;1!b.jar", "download failed: a#b;1!b.jar"),
+        (ArchivesUnavailableError, "", "no message"),
+        (ConfigError, "\t\tunresolved dependency: a#b;1: not found", "unresolved dependency: a#b;1: not found"),
+        (ConfigError, "java.lang.IllegalArgumentException: no coordinates", "java.lang.IllegalArgumentException: no c"),
+    ],
+)
+def test_only_a_repository_that_does_not_answer_is_asked_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], text: str, reason: str
+) -> None:
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{text}\nEND\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    message = rf"^the archives of io\.delta:.* could not be fetched: {re.escape(reason)}"
+    with pytest.raises(kind, match=message) as caught:
+        fetch_packages({})
+    assert type(caught.value) is kind
+    assert "connect once (headgate prefetch), or copy" in str(caught.value)
+    assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
 def test_what_cannot_be_fetched_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

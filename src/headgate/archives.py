@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.errors import ConfigError
+from headgate.errors import ArchivesUnavailableError, ConfigError
 from headgate.files import cache_folder, file_errors, make_once
 
 __all__ = [
@@ -43,6 +43,8 @@ EXCLUDES: Final = "spark.jars.excludes"
 _REPOSITORIES: Final = ("spark.jars.repositories", "spark.jars.ivySettings")
 _RESOLVING: Final = (EXCLUDES, *_REPOSITORIES)
 """Settings of Spark that decide what a package is resolved to."""
+_PASSING: Final = ("Server access error", "SERVER ERROR", "download failed", "No space left on device")
+"""What Ivy logs if a repository did not answer, or not completely. If all answered, it logs only ``not found``."""
 
 
 def spark_home() -> Path | None:
@@ -79,7 +81,8 @@ def archives_of(settings: Mapping[str, str]) -> Iterator[Archives]:
 def fetch_packages(settings: Mapping[str, str]) -> None:
     """Fetch the archives that a session with these settings needs, unless they are in the cache.
 
-    :raises ConfigError: they cannot be fetched, or not stored; StorageError likewise.
+    :raises ConfigError: no repository has them, or they cannot be stored; StorageError likewise.
+    :raises ArchivesUnavailableError: a repository does not answer.
     """
     for archives in archives_of(settings):
         if archives.are_there:
@@ -89,8 +92,8 @@ def fetch_packages(settings: Mapping[str, str]) -> None:
             if folder is not None:
                 try:
                     fetch_jars(archives.packages, folder, conf=archives.conf)
-                except ConfigError as error:
-                    raise ConfigError(f"{error.message}; {remedy}") from None
+                except (ConfigError, ArchivesUnavailableError) as error:
+                    raise type(error)(f"{error.message}; {remedy}") from None
                 if archives.packages == (DELTA_PACKAGE,):
                     drop_bundled(folder)
 
@@ -129,7 +132,8 @@ def fetch_jars(packages: Sequence[str], folder: Path, *, conf: Mapping[str, str]
     Scala's library is not among them: Spark contains it and leaves it out.
 
     :param conf: settings of Spark that decide what a package is resolved to.
-    :raises ConfigError: they cannot be fetched; the message has the repository's answer.
+    :raises ConfigError: the repositories have no such packages, or the settings are wrong; the message has the answer.
+    :raises ArchivesUnavailableError: a repository does not answer, or not completely; or the program was ended.
     """
     spark = spark_home()
     if spark is None:
@@ -149,7 +153,10 @@ def fetch_jars(packages: Sequence[str], folder: Path, *, conf: Mapping[str, str]
         )
         jars = list(Path(work, "ivy/jars").glob("*.jar"))
         if run.returncode or not jars:
-            raise ConfigError(f"the archives of {', '.join(packages)} could not be fetched: {_reason(run.stderr)}")
+            may_pass = not run.stderr.strip() or any(sign in run.stderr for sign in _PASSING)
+            raise (ArchivesUnavailableError if may_pass else ConfigError)(
+                f"the archives of {', '.join(packages)} could not be fetched: {_reason(run.stderr)}"
+            )
         for jar in jars:  # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
             jar.rename(folder / jar.name.split("_", 1)[1])
 
@@ -171,7 +178,5 @@ def _artifact(name: str) -> str:
 def _reason(log: str) -> str:
     """Return the most informative line of Spark's log, without a login: a repository's answer, else what is missing."""
     lines = [line.strip() for line in log.splitlines()]
-    informative = [
-        line for words in ("Server access error", "not found", "Exception") for line in lines if words in line
-    ]
+    informative = [line for words in (*_PASSING, "not found", "Exception") for line in lines if words in line]
     return re.sub(r"://[^\s/@]+@", "://***@", informative[0]) if informative else "no message"

@@ -12,6 +12,7 @@ Retry loops look only at this marker::
     ├── AccessError                 Definite   wrong password, missing grant
     ├── TransportError              Transient  a connection failed or ended
     │   ├── ConnectError            Transient  could not be opened
+    │   │   ├── ArchivesUnavailableError       a repository of Java archives does not answer
     │   │   └── KafkaUnavailableError          Kafka's brokers do not answer
     │   └── ConnectionLostError     Transient  ended while in use
     ├── ServerError                 (by code)  the server answered with an error
@@ -66,6 +67,7 @@ from typing import Any, ClassVar, Self
 __all__ = [
     "AccessError",
     "AmbiguousKeyError",
+    "ArchivesUnavailableError",
     "BinlogPurgedError",
     "ChecksumError",
     "ChosenKeyError",
@@ -253,7 +255,13 @@ class TransportError(HeadgateError, Transient):
 
 
 class ConnectError(TransportError):
-    """A connection could not be opened."""
+    """A connection could not be opened; or the command that prints its password failed."""
+
+
+class ArchivesUnavailableError(ConnectError):
+    """Java archives that Spark needs could not be fetched now: a repository does not answer, or not completely."""
+
+    runbook = "archives-away"
 
 
 class KafkaUnavailableError(ConnectError):

@@ -84,6 +84,8 @@ class Restored(Written):
 
 
 KEYS = "abcdefghij"
+LATER = 4e9
+"""A moment before which all checkpoints were written, in seconds since 1970 UTC."""
 
 
 def random_history(table: Restored, choice: random.Random, commits: int) -> None:
@@ -144,7 +146,7 @@ def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, 
         running.forget(running.unneeded(kept), removed)
         assert files_in(table.path) == needed
         assert (running.existing_data_files, running.vectors, running.bytes) == counts_in(table.path)
-        for name in LogFiles(table.path).old_by_listing(kept, 0.0):
+        for name in LogFiles(table.path).old_by_listing(kept, LATER, 0.0):
             Path(table.path, name).unlink()
         assert {version: rows_at(table.path, version) for version in expected} == expected
         anew = follow(FileHistory(table.path, kept))
@@ -170,9 +172,9 @@ def test_a_file_that_no_commit_names_goes_when_it_is_old(tmp_path: Path) -> None
     aside = temporary(Path(table.path, "_delta_log", f"{0:020d}.json"))
     aside.write_bytes(b"x")
     log = LogFiles(table.path)
-    assert log.old_by_listing(1, time.time() - 3600) == []
+    assert log.old_by_listing(1, LATER, time.time() - 3600) == []
     os.utime(aside, (1, 1))
-    assert log.old_by_listing(1, time.time() - 3600) == [f"_delta_log/{aside.name}"]
+    assert log.old_by_listing(1, LATER, time.time() - 3600) == [f"_delta_log/{aside.name}"]
 
 
 def test_nothing_goes_if_the_protocol_or_a_path_is_not_known(tmp_path: Path) -> None:
@@ -232,11 +234,11 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
     make_checkpoint(path)
     table.upsert({"a": 9})
     log = LogFiles(path)
-    assert log.old_by_listing(4, 0.0) == []
-    old = LogFiles(path).old_by_listing(6, 0.0)
+    assert log.old_by_listing(4, LATER, 0.0) == []
+    old = LogFiles(path).old_by_listing(6, LATER, 0.0)
     assert old == [f"_delta_log/{version:020d}.json" for version in range(5)]
-    assert log.old_by_name(6, 0.0) == old, "as the listing has the checkpoint"
-    assert log.old_by_name(6, 0.0) == []
+    assert log.old_by_name(6, LATER) == old, "as the listing has the checkpoint"
+    assert log.old_by_name(6, LATER) == []
     for file in old:
         Path(path, file).unlink()
     assert TableLog(path).refresh().version == 6
@@ -249,7 +251,7 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     for number in range(4):
         table.upsert({"a": number})
     assert log.old_by_name(9, 0.0) == [], "it was not listed yet"
-    assert log.old_by_listing(9, 0.0) == []
+    assert log.old_by_listing(9, LATER, 0.0) == []
     make_checkpoint(table.path)
     assert log.old_by_name(9, 0.0) == []
     newest = table.log.refresh().version
@@ -262,7 +264,22 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     note.write_text('{"version": 1, "size": 1}')
     assert log.old_by_name(newest, 5.0) == [], "a load may begin at the noted checkpoint"
     note.write_bytes(newer)
-    assert log.old_by_name(newest, 5.0) == LogFiles(table.path).old_by_listing(newest, 0.0) != []
+    assert log.old_by_name(newest, 5.0) == LogFiles(table.path).old_by_listing(newest, LATER, 0.0) != []
+
+
+def test_a_young_checkpoint_lets_nothing_go_whoever_wrote_it(tmp_path: Path) -> None:
+    table = Written(tmp_path)
+    for number in range(4):
+        table.upsert({"a": number})
+    make_checkpoint(table.path)
+    newest = table.log.refresh().version
+    checkpoint = Path(table.path, "_delta_log", f"{newest:020}.checkpoint.parquet")
+    os.utime(checkpoint, (5.0, 5.0))
+    log = LogFiles(table.path)
+    assert log.old_by_listing(newest, 4.0, 0.0) == [], "a reader may have begun before it"
+    assert log.old_by_name(newest, 4.0) == []
+    old = LogFiles(table.path).old_by_listing(newest, 5.0, 0.0)
+    assert old == log.old_by_name(newest, 5.0) == [f"_delta_log/{version:020}.json" for version in range(newest)]
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -271,7 +288,7 @@ def test_a_checkpoint_that_is_lost_since_lets_nothing_go(tmp_path: Path, *, is_e
     log = LogFiles(table.path)
     for number in range(4):
         table.upsert({"a": number})
-    assert log.old_by_listing(9, 0.0) == []
+    assert log.old_by_listing(9, LATER, 0.0) == []
     newest = table.log.refresh().version
     make_checkpoint(table.path)
     log.note_checkpoint(newest, 0.0)
@@ -300,10 +317,10 @@ def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
     with monkeypatch.context() as patch:
         patch.setattr(log_module, "find_checkpoints", listed)
         assert TableLog(table.path).refresh().version == 3
-    old = LogFiles(table.path).old_by_listing(3, 0.0)
+    old = LogFiles(table.path).old_by_listing(3, LATER, 0.0)
     assert old
     note.write_bytes(first)
-    assert LogFiles(table.path).old_by_listing(3, 0.0) == [], "a load may begin at the noted checkpoint"
+    assert LogFiles(table.path).old_by_listing(3, LATER, 0.0) == [], "a load may begin at the noted checkpoint"
     for file in old:
         if not file.endswith(".parquet"):
             Path(table.path, file).unlink()

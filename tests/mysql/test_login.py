@@ -149,7 +149,7 @@ def test_the_first_line_is_the_password(tmp_path: Path, text: str, password: str
     ],
 )
 def test_errors_of_a_command_show_nothing_of_it(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConnectError, match=message) as caught:
         Secret(command=script(tmp_path, text)).resolve()
     assert WORD not in f"{caught.value!r} {caught.value}"
     assert "\n" not in str(caught.value)
@@ -172,7 +172,7 @@ def test_a_command_that_hangs_is_ended_with_its_processes(tmp_path: Path) -> Non
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         command = script(tmp_path, f"echo {WORD}; exec 2>{shlex.quote(str(pipe))}; echo x >&2; sleep 600 & wait")
-        with pytest.raises(ConfigError, match=r"print it did not end within 1 s") as caught:
+        with pytest.raises(ConnectError, match=r"print it did not end within 1 s") as caught:
             run_command(command, seconds=1)
         assert WORD not in repr(caught.value)
         assert os.read(reading, 9) == b"x\n"
@@ -234,10 +234,18 @@ def test_two_printed_passwords_are_sent_and_no_more(clock: Clock, tmp_path: Path
     assert (server.refused, clock.pauses) == (3, 0)
 
 
-def test_a_command_that_fails_later_is_tried_again_by_who_connects(clock: Clock, tmp_path: Path) -> None:
+def test_a_command_that_fails_is_tried_again_by_who_connects(clock: Clock, tmp_path: Path) -> None:
     failing = ConnectionSettings("h", secret=Secret(command=script(tmp_path, "exit 4")))
-    with pytest.raises(ConfigError, match="exit code 4"):
-        log_in(failing, Server("x").connect)
-    expect_login(failing)
-    with pytest.raises(ConnectError, match="exit code 4"):
-        log_in(failing, Server("x").connect)
+    for expect in (lambda: None, lambda: expect_login(failing)):
+        expect()
+        with pytest.raises(ConnectError, match="exit code 4"):
+            log_in(failing, Server("x").connect)
+
+
+def test_a_command_that_is_gone_is_tried_again_if_it_was_there(clock: Clock, tmp_path: Path) -> None:
+    gone = ConnectionSettings("h", secret=Secret(command=f"{tmp_path}/gone"))
+    with pytest.raises(ConfigError, match="No such file"):
+        log_in(gone, Server("x").connect)
+    expect_login(gone)
+    with pytest.raises(ConnectError, match="No such file"):
+        log_in(gone, Server("x").connect)

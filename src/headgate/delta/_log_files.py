@@ -7,9 +7,10 @@ removable files follow from the checkpoints that were written since.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from headgate.delta._files import files_of
+from headgate.delta._files import Listed, files_of
 from headgate.delta._log import (
     LOG,
     TableLog,
@@ -51,40 +52,44 @@ def _committed_by(folder: str, version: int, moment: float) -> bool:
     return file is None or file.modified <= moment
 
 
+class _Checkpoint(NamedTuple):
+    names: list[str]
+    written: float
+    """When its last file was written, in seconds since 1970 UTC."""
+
+
 class LogFiles:
     """Files of the log of the table in ``folder``. Not thread-safe.
 
-    Versions before the newest complete checkpoint that is not newer than the oldest version to keep need no files.
+    Versions before a complete checkpoint need no files if it is not newer than the oldest version to keep, and old
+    enough: a reader may have begun at the one before.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._first: int | None = None
         """The first version that may have files; None: the log was not listed yet."""
-        self._checkpoints: dict[int, list[str]] = {}
-        """Names of their files, by version."""
-        self._written: dict[int, float] = {}
-        """When this process has written some of them, in seconds since 1970 UTC."""
+        self._checkpoints: dict[int, _Checkpoint] = {}
 
     def count(self, newest: int) -> int:
         """Return the number of files, as far as they are known, if the newest version is ``newest``."""
         commits = 0 if self._first is None else newest + 1 - self._first
-        return commits + sum(map(len, list(self._checkpoints.values())))
+        return commits + sum(len(one.names) for one in list(self._checkpoints.values()))
 
     def note_checkpoint(self, version: int, moment: float) -> None:
         """Record a checkpoint that this process has written at a moment, in seconds since 1970 UTC."""
-        self._written[version] = moment
-        self._checkpoints[version] = [checkpoint_name(version)]
+        self._checkpoints[version] = _Checkpoint([checkpoint_name(version)], moment)
 
-    def old_by_listing(self, oldest: int, before: float) -> list[str]:
+    def old_by_listing(self, oldest: int, before: float, failed_before: float) -> list[str]:
         """List the log; return the names of files that no version from ``oldest`` on needs, oldest first, with
-        temporary files of failed commits that were written before a moment.
+        temporary files of failed commits.
 
-        :param before: that moment, in seconds since 1970 UTC.
+        :param before: as for :meth:`old_by_name`; in a store by its clock.
+        :param failed_before: temporary files that were written after this moment may be of a commit in progress.
         """
         files = list(files_of(self._folder).below(LOG))
-        self._checkpoints = checkpoints_among(file.name for file in files)
-        base = max((version for version in self._checkpoints if version <= oldest), default=-1)
+        self._checkpoints = _checkpoints({file.name: file for file in files}, self._checkpoints)
+        base = self._base(oldest, before)
         if not self._is_noted(base):
             base = -1
         names, versions = [], []
@@ -94,7 +99,7 @@ class LogFiles:
             is_old = version < base
             if not is_old and is_temporary(file.name.rpartition("/")[2]):
                 identity = file.identity()
-                is_old = identity is not None and identity.modified < before
+                is_old = identity is not None and identity.modified < failed_before
             if is_old:
                 names.append(file.name)
             elif numbered is not None:
@@ -109,19 +114,23 @@ class LogFiles:
         :param before: checkpoints that were written after this moment replace nothing yet, because a reader may have
             begun at the one before. In seconds since 1970 UTC.
         """
-        settled = (version for version in self._checkpoints if self._written.get(version, before) <= before)
-        base = max((version for version in settled if version <= oldest), default=-1)
+        base = self._base(oldest, before)
         if self._first is None or base <= self._first:
             return []
-        if not all(self._has_content(name) for name in self._checkpoints[base]):
+        if not all(self._has_content(name) for name in self._checkpoints[base].names):
             del self._checkpoints[base]
             return []
         if not self._is_noted(base):
             return []
         names = [commit_name(version) for version in range(self._first, base)]
-        names += [name for version, files in self._checkpoints.items() if version < base for name in files]
+        names += [name for version, one in self._checkpoints.items() if version < base for name in one.names]
         self._begin_at(base)
         return sorted(names)
+
+    def _base(self, oldest: int, before: float) -> int:
+        """Return the version of the newest checkpoint that replaces the log before it; -1: none does."""
+        settled = (version for version, one in self._checkpoints.items() if one.written <= before)
+        return max((version for version in settled if version <= oldest), default=-1)
 
     def _is_noted(self, base: int) -> bool:
         """Whether ``_last_checkpoint`` names no version before ``base``. Else a load could begin there, and take it for
@@ -136,5 +145,16 @@ class LogFiles:
 
     def _begin_at(self, first: int) -> None:
         self._first = first
-        self._checkpoints = {version: names for version, names in self._checkpoints.items() if version >= first}
-        self._written = {version: moment for version, moment in self._written.items() if version >= first}
+        self._checkpoints = {version: one for version, one in self._checkpoints.items() if version >= first}
+
+
+def _checkpoints(files: Mapping[str, Listed], known: Mapping[int, _Checkpoint]) -> dict[int, _Checkpoint]:
+    """Return the complete checkpoints among files of a log, but for those of which a file is gone since."""
+    checkpoints = {}
+    for version, names in checkpoints_among(files).items():
+        identities = [files[name].identity() for name in names]
+        times = [identity.modified for identity in identities if identity is not None]
+        if len(times) == len(names):
+            noted = known.get(version)
+            checkpoints[version] = _Checkpoint(names, max(times) if noted is None else noted.written)
+    return checkpoints

@@ -125,7 +125,8 @@ def prestart_session(name: str, settings: Mapping[str, str], preload: str | None
     Failures are left to that call: it tries again, or raises ``EngineError`` if the JVM ended at its start.
 
     :param preload: as in :func:`build_session`.
-    :raises ConfigError: there is no Java that Spark can use.
+    :raises ConfigError: there is no Java that Spark can use, or no repository has the archives.
+    :raises ArchivesUnavailableError: a repository of Java archives does not answer.
     """
     global _starting  # noqa: PLW0603 - a process has one JVM
     require_extra("spark")
@@ -158,8 +159,9 @@ def build_session(
     :param preload: a function that loads what Spark's Python processes need, as ``module:name``; local ones are then
         forked from a process that has called it. None: each loads what it needs.
     :raises EngineError: the JVM that :func:`prestart_session` started has ended.
-    :raises ConfigError: there is no Java that Spark can use, or not the Python that the settings name; Java archives
-        cannot be fetched; or ``spark-submit`` has started a JVM that does not fit the settings.
+    :raises ConfigError: there is no Java that Spark can use, or not the Python that the settings name; no
+        repository has the Java archives; or ``spark-submit`` has started a JVM that does not fit the settings.
+    :raises ArchivesUnavailableError: a repository of Java archives does not answer.
     """
     require_extra("spark")
     if not _has_jvm():

@@ -7,8 +7,8 @@ login counts towards FAILED_LOGIN_ATTEMPTS, which locks the account. A command t
 each time, so the login fails if the second is refused, too.
 
 A login is refused at once if the account was never accepted, as with a wrong password in the configuration, or if its
-password is neither in a file nor printed by a command. If the command fails although the account was accepted before,
-the service behind it is away: that is retried as a server that cannot be reached.
+password is neither in a file nor printed by a command. If the command cannot even be started although the account was
+accepted before, that is retried, too, as a server that cannot be reached.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def log_in(settings: ConnectionSettings, connect: Callable[[str], _Driver]) -> _
 
     :raises AccessError: the server refuses the login, for ``LATE_PASSWORD_SECONDS`` if it accepted the account before.
     :raises ConfigError: the password cannot be read.
-    :raises ConnectError: the command that prints it fails, but the server accepted the account before.
+    :raises ConnectError: the command that prints it fails; or it cannot be run, but the server accepted the account
+        before.
     """
     secret, was_accepted, deadline = settings.secret, _account(settings) in _accepted, 0.0
     password = _current_password(settings)
@@ -91,7 +92,7 @@ def _account(settings: ConnectionSettings) -> tuple[str, int, str]:
 def _await_another(secret: Secret, password: str, deadline: float) -> str | None:
     """Return the password of the file or the command once it is another one; None: not until the deadline."""
     while time.monotonic() < deadline:
-        with suppress(ConfigError):  # a file that is being replaced may be missing for a moment
+        with suppress(ConfigError, ConnectError):  # a file that is being replaced may be missing for a moment
             current = secret.resolve()
             if current != password:
                 return current

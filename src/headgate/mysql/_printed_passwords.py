@@ -6,6 +6,9 @@ it takes too long, it is ended with all processes that it started.
 
 A process runs it for its first connection, and again if the printed password is older than ``FRESH_SECONDS`` or the
 server has refused it. Connections that open at the same time wait for one run.
+
+A program that cannot be started is a wrong configuration. If it fails, the service behind it may be away: that is
+retried as a server that cannot be reached.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from headgate.errors import ConfigError
+from headgate.errors import ConnectError
 from headgate.files import file_errors
 from headgate.parsing import parse_command
 
@@ -47,7 +50,8 @@ class PrintedPasswords:
     def get(self, command: str) -> str:
         """Return the password that a command printed; run the command if there is none, or an old one.
 
-        :raises ConfigError: the command cannot be run, fails, or prints no password.
+        :raises ConfigError: the command cannot be run.
+        :raises ConnectError: it fails, or prints no password.
         """
         with self._lock:
             password, until = self._printed.get(command, ("", self._clock()))
@@ -68,8 +72,9 @@ def run_command(command: str, seconds: float = COMMAND_SECONDS) -> str:
 
     :param command: a program and its arguments, quoted as for a shell.
     :param seconds: time limit.
-    :raises ConfigError: the program cannot be started, exits with another code than 0, takes too long, or prints no
-        line of UTF-8. The error names the program, no argument and nothing that it printed.
+    :raises ConfigError: the program cannot be started.
+    :raises ConnectError: it exits with another code than 0, takes too long, or prints no line of UTF-8. The error names
+        the program, no argument and nothing that it printed.
     :raises StorageError: there can be no more processes or descriptors.
     """
     words = parse_command(command)
@@ -83,15 +88,15 @@ def run_command(command: str, seconds: float = COMMAND_SECONDS) -> str:
         try:
             output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"{name} did not end within {seconds:g} s") from None
+            raise ConnectError(f"{name} did not end within {seconds:g} s") from None
         finally:
             _end(process)
     if process.returncode:
-        raise ConfigError(f"{name} failed with exit code {process.returncode}; run it by hand to see why")
-    with file_errors(f"{name} printed no password"):
+        raise ConnectError(f"{name} failed with exit code {process.returncode}; run it by hand to see why")
+    with file_errors(f"{name} printed no password", ConnectError):
         password = output.partition(b"\n")[0].removesuffix(b"\r").decode()
     if not password:
-        raise ConfigError(f"{name} printed no password: its first line is empty")
+        raise ConnectError(f"{name} printed no password: its first line is empty")
     return password
 
 

@@ -69,7 +69,8 @@ class Secret:
     def resolve(self) -> str:
         """Return the current password.
 
-        :raises ConfigError: the variable is not set, the file cannot be read, or the command fails.
+        :raises ConfigError: the variable is not set, the file cannot be read, or the command cannot be run.
+        :raises ConnectError: the command fails.
         """
         if self.value is not None:
             return self.value

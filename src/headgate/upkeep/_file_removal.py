@@ -1,7 +1,7 @@
 """Removal of files from one table's folder that no version needs that has to stay readable.
 
 Data files and deletion vectors are removed as soon as no such version has them; log files an hour after the checkpoint
-that replaces them, or at a listing; files that no commit names after a day, because a batch in progress may have
+that replaces them; files that no commit names after a day, because a batch in progress may have
 written them. The log names all but the last kind, so files go as fast as they come, without listings.
 
 A folder is listed at most once an hour: after a change of the table, once more a day later, and after a failed removal.
@@ -33,8 +33,8 @@ class UpkeepTimes:
     """Intervals of the upkeep, in seconds."""
 
     listing: float = 3600.0
-    """Shortest time between two listings of a table's folder, and from a checkpoint to the removal of the log before it
-    by name."""
+    """Shortest time between two listings of a table's folder, and from a checkpoint to the removal of the log before
+    it."""
     orphan: float = 24 * 3600.0
     """Age at which files of no commit are removed."""
     idle: float = 600.0
@@ -109,7 +109,7 @@ class FileRemover:
             yield from self._remove_orphans(old)
         if is_hour and (again or oldest != self._log_from):
             self._log_from = oldest
-            yield from self._remove(self.log.old_by_listing(oldest, old))
+            yield from self._remove(self.log.old_by_listing(oldest, now - self._times.listing, old))
         else:
             yield from self._remove(self.log.old_by_name(oldest, now - self._times.listing))
 
