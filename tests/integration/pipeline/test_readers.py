@@ -77,7 +77,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     writer.write(changes.frame(spark), 2)
     for folder in (lake.current(KINDS.name), lake.changelog(KINDS.name)):
         write_checkpoint(folder)
-    more.live(KINDS.name).images(KINDS, [("d", 10, *kinds(7)), ("c", 20, *kinds(50))])
+    more.images(KINDS, [("d", 10, *kinds(7)), ("c", 20, *kinds(50))])
     writer.write(more.frame(spark), 3)
     writer.close()
     return lake
