@@ -13,6 +13,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | images that the reader left out: their columns, or their key, are unknown | ``stopped`` | the same |
 | a chunk left out, because a row's key is unknown; its snapshot ends no suspension | ``stopped`` | the same |
 | a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
+| images of an unknown table from which the account may not SELECT | ``stopped`` | the same |
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | with ``inconsistent_images``: images of unknown columns, or of unexplained other ones | its value | the same |
