@@ -72,7 +72,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     first, changes, more = FakeBatch(1), FakeBatch(2), FakeBatch(3)
     for table, rows in FIRST.items():
         first.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, rows)
-        changes.live(table.name).images(table, CHANGES[table])
+        changes.images(table, CHANGES[table])
     writer.write(first.frame(spark), 1)
     writer.write(changes.frame(spark), 2)
     for folder in (lake.current(KINDS.name), lake.changelog(KINDS.name)):
@@ -204,7 +204,7 @@ def test_every_reader_opens_tables_of_every_name(spark: SparkSession, tmp_path: 
     for number, table in enumerate(tables):
         rows = [(n, f"{number} {n}") for n in range(3)]
         first.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, rows)
-        changes.live(table.name).images(table, [("d", 10, 1, f"{number} 1"), ("c", 20, 7, table.name)])
+        changes.images(table, [("d", 10, 1, f"{number} 1"), ("c", 20, 7, table.name)])
     writer.write(first.frame(spark), 1)
     writer.write(changes.frame(spark), 2)
     folders, changelogs = ([folder(name) for name in ODD_NAMES] for folder in (lake.current, lake.changelog))
