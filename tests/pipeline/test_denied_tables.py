@@ -37,7 +37,7 @@ class Detection:
 
 
 @pytest.mark.parametrize(
-    ("error", "found"),
+    ("error", "stopped"),
     [
         (AccessError("SELECT command denied", code=1142), {"shop.b": DENIED}),
         (AccessError("SELECT command denied for column", code=1143), {}),  # another detector's
@@ -45,10 +45,10 @@ class Detection:
         (None, {}),  # created after the planner looked
     ],
 )
-def test_the_answers(monkeypatch: pytest.MonkeyPatch, error: Exception | None, found: dict[str, Divergence]) -> None:
+def test_the_answers(monkeypatch: pytest.MonkeyPatch, error: Exception | None, stopped: dict[str, Divergence]) -> None:
     detection = Detection(monkeypatch, error)
     batch = FakeBatch(9).images(FakeTable("shop.b"), [("c", 1, 1, "x")]).described()
-    assert detection.detector.unseen(batch) == found
+    assert detection.detector.unseen(batch) == stopped
     assert len(detection.queries) == 1
 
 
