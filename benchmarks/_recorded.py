@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.carrier import CarriedColumn, Definition, End, Header, HeaderTable, Images, Message, encode
+from headgate.offsets import ReadState
 from headgate.replication import META_FIELDS, SEQ_TYPE, SNAPSHOT_FILE, SNAPSHOT_POS
 
 __all__ = ["TABLE", "Recording"]
@@ -86,7 +87,7 @@ class _Maker:
             seqs = (SNAPSHOT_FILE, np.full(len(ids), SNAPSHOT_POS), ids)
             rows = self._images(pa.array(["r"] * len(ids)), seqs, ids, self.marks[ids])
             images.append(Images.of("chunk", _DEFINITION, rows))
-        return self._rows(images, HeaderTable("snapshotting", since_epoch=1, first=True, last=True, append=True))
+        return self._rows(images, HeaderTable(ReadState.READ, since_epoch=1, first=True, last=True, append=True))
 
     def next(self) -> pa.RecordBatch:
         """A batch of changes, in random order."""
@@ -105,7 +106,7 @@ class _Maker:
         self._pos = int(at[-1]) + _ENTRY_BYTES
         rows = self._images(ops.take(pa.array(order)), (1, at, np.zeros(count, np.int64)), ids[order], marks[order])
         images = Images.of("rows", _DEFINITION, rows)
-        return self._rows([images, End(self._gtid(), _UUID, "binlog.000001", self._pos)], HeaderTable())
+        return self._rows([images, End(self._gtid(), _UUID, "binlog.000001", self._pos)])
 
     def _gtid(self) -> str:
         return f"{_UUID}:1-{self._epoch}"
@@ -132,9 +133,9 @@ class _Maker:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
-    def _rows(self, messages: Iterable[Message], table: HeaderTable) -> pa.RecordBatch:
+    def _rows(self, messages: Iterable[Message], table: HeaderTable | None = None) -> pa.RecordBatch:
         """Messages and the header, as rows of the stream."""
-        about = self._gtid(), _UUID, _BEGIN_US + self._epoch, {TABLE: table}
+        about = self._gtid(), _UUID, _BEGIN_US + self._epoch, {} if table is None else {TABLE: table}
         header = Header(self._epoch, "", *about, start_epoch=self._epoch - 1)
         rows = pa.Table.from_batches([encode(message) for message in (*messages, header)])
         (batch,) = rows.combine_chunks().to_batches()

@@ -32,7 +32,7 @@ from headgate.carrier import (
 from headgate.catalog import ColumnChange
 from headgate.gtid import GtidSet
 from headgate.lake import Target, columns_of
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, ReadState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -202,14 +202,13 @@ class FakeBatch:
         return self
 
     def snapshot(self, table: str, since: int, *, append: bool, first: bool = False, last: bool = False) -> FakeBatch:
-        return self.about(table, state="snapshotting", since_epoch=since, first=first, last=last, append=append)
-
-    def live(self, table: str) -> FakeBatch:
-        return self.about(table, state="live", since_epoch=None, first=False, last=False, append=False)
+        return self.about(table, state="reading", since_epoch=since, first=first, last=last, append=append)
 
     def rows(self) -> list[pa.RecordBatch]:
         """The rows of the stream."""
-        tables = {table: HeaderTable(**info) for table, info in self.header.items()}
+        tables = {
+            name: HeaderTable(**{**info, "state": ReadState(info["state"])}) for name, info in self.header.items()
+        }
         header = Header(
             self.epoch, "", self.gtid, UUID, 1_700_000_000_000_000, tables, tuple(self.actions),
             readings={table: ReadingProgress(**one) for table, one in self.readings.items()},

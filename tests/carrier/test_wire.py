@@ -34,7 +34,7 @@ from headgate.carrier import (
 from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, ReadState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 PAGE = Path(__file__).parents[2] / "docs/architecture/carrier.md"
@@ -53,6 +53,7 @@ DEFINITIONS = st.builds(
 BOUNDS = st.none() | st.lists(TEXTS, min_size=1, max_size=2).map(tuple)
 HEADER_TABLES = st.builds(
     HeaderTable,
+    state=st.sampled_from(ReadState),
     since_epoch=st.none() | COUNTS,
     first=st.booleans(),
     append=st.booleans(),
@@ -146,7 +147,7 @@ def test_the_form_of_a_row() -> None:
         "full_restart", "start_epoch", "patterns", "last_gtid", "last_us",
     }  # fmt: skip
     assert header["tables"]["shop.orders"] == {
-        "state": "snapshotting", "since_epoch": 7, "first": False, "last": True, "append": False,
+        "state": "reading", "since_epoch": 7, "first": False, "last": True, "append": False,
         "rows_estimate": None, "chunks_done": None, "chunks_estimate": None,
     }  # fmt: skip
 

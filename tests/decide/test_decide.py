@@ -83,13 +83,13 @@ def columns_added(decision: Decision) -> tuple[tuple[str, ...], list[str]]:
 
 
 def test_a_live_table_takes_images() -> None:
-    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]))
+    work = decided(FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]))
     assert kinds(work) == ["Upsert"]
     assert work.state.state == "live"
     assert work.state.images == 1
 
 
-CHANGES = FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, "x")])
+CHANGES = FakeBatch(9).images(ORDERS, [("u", 1, 1, "x")])
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,9 @@ def test_a_table_whose_earlier_rows_the_lake_lacks_is_read_again(before: TableSt
     work = decided(CHANGES, before, target)
     assert (kinds(work), work.state.state) == ([], "stale")
     assert work.reread_reason is not None
+    for state in ("queued", "deferred"):
+        ahead = FakeBatch(9).about("shop.orders", state=state).images(ORDERS, [("u", 1, 1, "x")])
+        assert decided(ahead, before, target).state.state == "snapshotting", "no row counts as read"
     waits = FakeBatch(9).snapshot("shop.orders", 9, append=False).images(ORDERS, [("u", 1, 1, "x")])
     assert decided(waits, before, target).reread_reason is None, "it is read now"
     reread = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True)
@@ -111,8 +114,45 @@ def test_a_table_whose_earlier_rows_the_lake_lacks_is_read_again(before: TableSt
     assert decided(reread, work.state, target).state.state == "live"
 
 
+NEXT = FakeBatch(9).snapshot("shop.orders", 7, append=False).chunk(ORDERS, [(2, "y")])
+LAST = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(ORDERS, [(2, "y")])
+RUNNING = TableState("shop.orders", "snapshotting", version=12, since_epoch=7)
+
+
+@pytest.mark.parametrize("fake", [NEXT, LAST, FakeBatch(9).images(ORDERS, [("u", 1, 1, "x")])])
+@pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
+def test_a_snapshot_whose_earlier_rows_the_lake_lacks_begins_again(fake: FakeBatch, strict: bool, state: str) -> None:
+    """The table's folder was moved away between two batches of it."""
+    work = decided(fake, RUNNING, None, strict=strict)
+    assert (kinds(work), work.state.state, work.reread_reason is None) == ([], state, strict)
+    assert decided(fake, RUNNING, TARGET).state.is_suspended is False
+
+
+@pytest.mark.parametrize("fake", [NEXT, LAST, FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True)])
+def test_a_mode_that_is_added_while_a_snapshot_runs_has_it_begin_again(fake: FakeBatch) -> None:
+    """Also if it was left out for some of the snapshot's batches only."""
+    first = FakeBatch(7).snapshot("shop.orders", 7, append=False, first=True).chunk(ORDERS, [(1, "x")])
+    begun = decided(first, None, None, form=None).state
+    assert (begun.state, begun.version) == ("snapshotting", None)
+    work = decided(fake, begun, None)
+    assert (kinds(work), work.state.state, work.reread_reason is None) == ([], "stale", False)
+    changes = FakeBatch(8).images(ORDERS, [("u", 1, 1, "x")])
+    left_out = decided(changes, RUNNING, None, form=None).state
+    assert decided(fake, left_out, TARGET).state.state == "stale"
+    assert decided(LAST, decided(NEXT, begun, None, form=None).state, None, form=None).state.state == "live"
+    again = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert decided(again, work.state, None).state.state == "live"
+
+
+def test_a_snapshot_that_has_brought_no_rows_yet_lacks_none() -> None:
+    """Its first chunk is retried, or did not fit beside the retries of other tables."""
+    for first in (FakeBatch(7).snapshot("shop.orders", 7, append=True, first=True).redo("shop.orders"), FakeBatch(7)):
+        first.snapshot("shop.orders", 7, append=True, first=True)
+        assert decided(LAST, decided(first, None, None).state, None).state.state == "live"
+
+
 def test_the_ledger_names_no_version_of_a_table_that_is_not_written() -> None:
-    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, "x")]), form=None)
+    work = decided(FakeBatch(9).images(ORDERS, [("u", 1, 1, "x")]), form=None)
     assert (work.state.state, work.state.version) == ("live", None)
 
 
@@ -125,7 +165,7 @@ def test_a_first_read_appends_and_ends_live_without_a_sweep() -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_a_partial_read_merges_and_neither_sweeps_nor_begins_anything(last: bool) -> None:
     fake = FakeBatch(9).images(ORDERS, [("u", 2, 1, "y")])
-    fake.about("shop.orders", state="snapshotting", since_epoch=9, first=True, last=last, append=False, partial=True)
+    fake.about("shop.orders", state="reading", since_epoch=9, first=True, last=last, append=False, partial=True)
     fake.chunk(ORDERS, [(1, "x")])
     work = decided(fake)
     assert kinds(work) == ["Upsert"]
@@ -195,7 +235,7 @@ def test_a_truncate_that_is_read_after_a_later_alter_empties_the_table(
     changed: FakeTable, form: Form, *, with_rows: bool
 ) -> None:
     """Its image has the columns of the moment at which it was read; the ALTER is in a later batch."""
-    fake = FakeBatch(9).live("shop.orders").images(changed, [("t", 1)])
+    fake = FakeBatch(9).images(changed, [("t", 1)])
     if with_rows:
         fake = fake.images(ORDERS, [("c", 2, 1, "x")])
     batch = fake.described()
@@ -289,9 +329,20 @@ def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
 
 
 def test_a_table_that_waits_for_its_reading_is_not_asked_for_again() -> None:
-    fake = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None)
+    fake = FakeBatch(9).about("shop.orders", state="queued")
     work = decided(fake.ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5))
     assert (work.state.state, work.reread_reason) == ("stale", None)
+
+
+def test_a_table_that_nobody_reads_is_treated_like_any_other() -> None:
+    """Its header entry says that it was never read; no snapshot makes up for what the log lacks."""
+    modify = FakeBatch(9).about("shop.orders", state="deferred").images(ORDERS, [("u", 1, 1, "x")])
+    work = decided(modify.ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5), None, None)
+    assert (work.state.state, work.reread_reason is None) == ("stale", False)
+    unreadable = FakeBatch(9).about("shop.orders", state="deferred").stop("shop.orders", AMBIGUOUS)
+    assert decided(unreadable, None, None).state.state == "stopped"
+    changes = FakeBatch(9).about("shop.orders", state="deferred").images(ORDERS, [("u", 1, 1, "x")])
+    assert decided(changes, None, None).state.state == "snapshotting"
 
 
 def test_an_alter_that_adds_nullable_columns_reads_nothing_again() -> None:
@@ -502,7 +553,7 @@ def test_the_last_truncate_counts() -> None:
 
 
 def test_versions_of_a_history_end_at_the_first_truncate() -> None:
-    fake = FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 9, 1, "x")])
+    fake = FakeBatch(9).images(ORDERS, [("c", 9, 1, "x")])
     for place in (3, 7):
         fake.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", place)
     truncate = find(decided(fake, LIVE, ORDERS.target(form=Form.HISTORY), form=Form.HISTORY), Truncate)
@@ -512,7 +563,7 @@ def test_versions_of_a_history_end_at_the_first_truncate() -> None:
 
 def test_a_table_without_a_key_takes_images() -> None:
     keyless = FakeTable(key=())
-    work = decided(FakeBatch(9).live("shop.orders").images(keyless, [("c", 1, 1, "x")]), LIVE, keyless.target())
+    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), LIVE, keyless.target())
     assert (is_exact(work), work.state.state) == (True, "live")
     taken = FakeTable(columns=(("id", "bigint"), ("_Row_Hash", "string")), key=())
     work = decided(FakeBatch(9).images(taken, [("c", 1, 1, "x")]), None, None)
@@ -539,7 +590,7 @@ def is_exact(decision: Decision) -> bool:
 
 def test_what_is_read_again_is_not_exact() -> None:
     keyless, target, images = FakeTable(key=()), FakeTable(key=()).target(), [("c", 1, 1, "x")]
-    waits = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None)
+    waits = FakeBatch(9).about("shop.orders", state="queued")
     assert not is_exact(decided(waits.images(keyless, images), LIVE, target))
     unread = TableState("shop.orders", "snapshotting")
     assert not is_exact(decided(FakeBatch(9).images(keyless, images), unread, target))
@@ -550,7 +601,7 @@ def test_what_is_read_again_is_not_exact() -> None:
 
 @pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
 def test_a_table_that_lacks_rows_when_it_is_written(strict: bool, state: str) -> None:
-    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]), strict=strict)
+    work = decided(FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]), strict=strict)
     suspended = suspend(work, 9, reread_reason="rows are missing", stop_reason=None)
     assert (suspended.state.state, suspended.state.held_epoch) == (state, 9)
     assert (suspended.reread_reason is None) == strict
@@ -569,6 +620,18 @@ def test_a_requested_re_read_that_begins_is_not_waited_for() -> None:
     work = decided(fake.chunk(ORDERS, [(1, "x")]).chunk(REKEYED, [(2, "x")]), reread_requested=True)
     assert (work.state.state, work.state.held_epoch) == ("stale", 9)
     assert work.reread_reason is not None
+
+
+def test_a_requested_re_read_that_begins_without_rows_is_not_waited_for() -> None:
+    """Its chunks are retried. It would not end the suspension by this batch's statement."""
+    stale = TableState("shop.orders", "stale", version=4, held_epoch=8, reason="altered; waits to be read again")
+    begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True).redo("shop.orders")
+    work = decided(
+        begins.ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5), stale, reread_requested=True
+    )
+    assert (work.state.state, work.state.held_epoch, work.reread_reason is None) == ("stale", 9, False)
+    waits = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5)
+    assert decided(waits, stale, reread_requested=True).reread_reason is None, "it begins later"
 
 
 @pytest.mark.parametrize(("state", "strict"), [("live", False), ("live", True), ("stale", False), ("stopped", False)])
@@ -606,7 +669,7 @@ AMBIGUOUS = "the log does not name the columns of shop.orders"
 
 
 def test_images_that_nobody_can_read_stop_the_table() -> None:
-    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", AMBIGUOUS))
+    work = decided(FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", AMBIGUOUS))
     assert (work.actions, work.state.state, work.state.reason, work.reread_reason) == ((), "stopped", AMBIGUOUS, None)
     assert work.warnings == (f"shop.orders is stopped: {AMBIGUOUS}",)
     alone = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
@@ -631,7 +694,7 @@ def fake_statement(fake: FakeBatch) -> str:
 def test_unreadable_images_of_what_is_read_here_or_later_do_no_harm(append: bool) -> None:
     begins = FakeBatch(9).snapshot("shop.orders", 9, append=append, first=True, last=True).chunk(ORDERS, [(1, "x")])
     assert decided(begins.stop("shop.orders", AMBIGUOUS), None, None).state.state == "live"
-    waits = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None, append=append)
+    waits = FakeBatch(9).about("shop.orders", state="queued", append=append)
     assert decided(waits.stop("shop.orders", AMBIGUOUS), None, None).state.state == "snapshotting"
     stale = TableState("shop.orders", "stale", version=4, held_epoch=8, reason="altered")
     assert decided(FakeBatch(9).stop("shop.orders", AMBIGUOUS), stale).state.state == "stale"
@@ -688,7 +751,7 @@ REFERENCES = "ALTER TABLE orders ADD FOREIGN KEY (item) REFERENCES u (id) ON DEL
 
 
 def altered(epoch: int = 9) -> FakeBatch:
-    fake = FakeBatch(epoch).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])
+    fake = FakeBatch(epoch).images(ORDERS, [("c", 1, 1, "x")])
     return fake.ddl("shop.orders", REFERENCES, "alter", 2, adds=[])
 
 
@@ -739,7 +802,7 @@ def test_unreadable_images_in_the_middle_of_what_would_free_a_table() -> None:
 def test_a_table_that_has_just_become_inexact_need_not_have_each_deleted_row() -> None:
     """The insert of a row was skipped in the batch that deletes it."""
     keyless = replace(ORDERS, key=())
-    changes = FakeBatch(9).live("shop.orders").images(keyless, [("d", 1, 1, "x")])
+    changes = FakeBatch(9).images(keyless, [("d", 1, 1, "x")])
     for unseen, content in ((None, TableContent.ALL), (INSERTS, TableContent.UNKNOWN)):
         work = decided(changes, LIVE, replace(TARGET, key=()), unseen=unseen)
         count = find(work, Count)
@@ -768,7 +831,7 @@ def test_removed_rows_that_skip_keeps_outlive_a_reread() -> None:
 
 def test_a_chosen_key_is_proven_wherever_the_rows_are_known() -> None:
     chosen = replace(ORDERS, chosen_key=True)
-    changes = FakeBatch(9).live("shop.orders").images(chosen, [("c", 1, 1, "x"), ("c", 2, 2, "x"), ("d", 3, 3, "x")])
+    changes = FakeBatch(9).images(chosen, [("c", 1, 1, "x"), ("c", 2, 2, "x"), ("d", 3, 3, "x")])
     work = decided(changes)
     proof = find(work, ProveKey)
     assert (kinds(work), proof and (proof.base, proof.bound)) == (["Upsert", "ProveKey"], (4, None))
@@ -787,21 +850,19 @@ def test_a_chosen_key_is_proven_wherever_the_rows_are_known() -> None:
     reading = TableState("shop.orders", "snapshotting", version=4, since_epoch=8)
     running = FakeBatch(9).snapshot("shop.orders", 8, append=False).images(chosen, [("c", 1, 1, "x")])
     assert find(decided(running, reading), ProveKey) is None, "which rows there are is not known yet"
-    assert find(decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])), ProveKey) is None
+    assert find(decided(FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")])), ProveKey) is None
 
 
 @pytest.mark.parametrize("rows", ["", "id > 3"])
 def test_another_row_filter_reads_the_table_again(rows: str) -> None:
     shown, target = replace(ORDERS, rows=rows), replace(TARGET, rows="id > 2")
-    work = decided(FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=target)
+    work = decided(FakeBatch(9).images(shown, [("u", 1, 1, "x")]), target=target)
     assert (work.state.state, work.actions) == ("stale", ())
     assert work.reread_reason == f"`rows` changed from id > 2 to {rows or 'all rows'}"
     begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [])
     again = decided(begins, work.state, target)
     assert (again.state.state, is_replaced(again)) == ("live", True), "its rows are others, and it has to say so"
-    same = decided(
-        FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=replace(target, rows=rows)
-    )
+    same = decided(FakeBatch(9).images(shown, [("u", 1, 1, "x")]), target=replace(target, rows=rows))
     assert (same.state.state, kinds(same)) == ("live", ["Upsert"])
 
 
@@ -818,7 +879,7 @@ HOOKED = replace(ORDERS, hook="m:f@1/aa")
 )
 def test_another_hook_or_input_reads_the_table_again(hook: str, reason: str) -> None:
     shown, target = replace(ORDERS, hook=hook), HOOKED.target()
-    work = decided(FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=target)
+    work = decided(FakeBatch(9).images(shown, [("u", 1, 1, "x")]), target=target)
     assert (work.state.state, work.actions, work.reread_reason) == ("stale", (), reason)
     begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [])
     again = decided(begins, work.state, target)
@@ -827,7 +888,7 @@ def test_another_hook_or_input_reads_the_table_again(hook: str, reason: str) -> 
 
 
 def test_images_before_and_after_a_change_of_the_hooks_input_do_not_fit_together() -> None:
-    fake = FakeBatch(9).live("shop.orders").images(HOOKED, [("u", 1, 1, "x")])
+    fake = FakeBatch(9).images(HOOKED, [("u", 1, 1, "x")])
     fake.images(replace(HOOKED, hook="m:f@1/bb"), [("u", 5, 1, "y")])
     assert (
         decided(fake, target=HOOKED.target()).reread_reason == "the hook gets other columns, so it may make other rows"
@@ -835,9 +896,9 @@ def test_images_before_and_after_a_change_of_the_hooks_input_do_not_fit_together
 
 
 def test_the_ledger_tells_the_hook_of_the_newest_images() -> None:
-    row = decided(FakeBatch(9).live("shop.orders").images(HOOKED, [("u", 1, 1, "x")]), target=HOOKED.target()).state
+    row = decided(FakeBatch(9).images(HOOKED, [("u", 1, 1, "x")]), target=HOOKED.target()).state
     assert row.hook == "m:f@1"
-    quiet = FakeBatch(10).live("shop.orders").ddl("shop.orders", "ALTER TABLE t COMMENT 'x'", "alter", 5, adds=[])
+    quiet = FakeBatch(10).ddl("shop.orders", "ALTER TABLE t COMMENT 'x'", "alter", 5, adds=[])
     assert decided(quiet, row, HOOKED.target()).state.hook == "m:f@1"
     for modes in list[dict[str, Any]]([{"kafka": True}, {"changelog": True}]):
         batch = FakeBatch(9).images(replace(HOOKED, hook="m:f@2/aa"), [("u", 1, 1, "x")])
@@ -879,7 +940,7 @@ def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:
 @pytest.mark.parametrize("form", [Form.MARKED, Form.PLAIN])
 def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_replaced(form: Form) -> None:
     target = TARGET if form is Form.MARKED else MARKED
-    changes = FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])
+    changes = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")])
     work = decided(changes, target=target, form=form)
     assert (work.state.state, kinds(work)) == ("stale", [])
     assert work.reread_reason is not None
@@ -1076,7 +1137,7 @@ def test_a_history_is_never_replaced(table: FakeTable, form: Form, reason: str) 
     values = {"string": "x", "int": 1, "bigint": 1}
     row = tuple(values[kind] for _, kind in table.columns)
     first = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(table, [row])
-    for batch in (FakeBatch(9).live("shop.orders").images(table, [("c", 1, *row)]), first):
+    for batch in (FakeBatch(9).images(table, [("c", 1, *row)]), first):
         work = decided(batch, target=HISTORY, form=form)
         assert (work.state.state, kinds(work), work.reread_reason) == ("stopped", [], None)
         assert reason in (work.state.reason or "")
@@ -1086,22 +1147,18 @@ def test_a_history_is_never_replaced(table: FakeTable, form: Form, reason: str) 
 def test_a_history_whose_columns_are_dropped_or_changed_is_read_again() -> None:
     """Its ended versions have the columns of their time."""
     fewer = FakeTable(columns=ORDERS.columns[:1])
-    dropped = (
-        FakeBatch(9)
-        .live("shop.orders")
-        .ddl("shop.orders", "ALTER TABLE orders DROP item", "alter", 5, adds=[DroppedColumn("item")], schema=fewer)
+    dropped = FakeBatch(9).ddl(
+        "shop.orders", "ALTER TABLE orders DROP item", "alter", 5, adds=[DroppedColumn("item")], schema=fewer
     )
     assert decided(dropped, target=HISTORY, form=Form.HISTORY).state.state == "stale"
 
 
 def test_columns_of_a_history_only_grow() -> None:
     fewer = FakeTable(columns=ORDERS.columns[:1])
-    changes = FakeBatch(9).live("shop.orders").images(fewer, [("c", 1, 1)])
+    changes = FakeBatch(9).images(fewer, [("c", 1, 1)])
     assert kinds(decided(changes, target=HISTORY, form=Form.HISTORY)) == ["NoteTypes", "AppendVersions"]
     new = FakeTable(columns=(*ORDERS.columns, ("n", "int")))
-    unexplained = decided(
-        FakeBatch(9).live("shop.orders").images(new, [("c", 1, 1, "x", 2)]), target=HISTORY, form=Form.HISTORY
-    )
+    unexplained = decided(FakeBatch(9).images(new, [("c", 1, 1, "x", 2)]), target=HISTORY, form=Form.HISTORY)
     assert unexplained.state.state == "stale", "rows that it has may have a value there"
     first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(new, [(1, "x", 2)])
     read = decided(first, unexplained.state, HISTORY, form=Form.HISTORY)
@@ -1112,6 +1169,6 @@ def test_a_history_needs_a_key_and_whole_rows() -> None:
     keyless = FakeTable(key=())
     work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.HISTORY)
     assert (work.state.state, "a history needs a key" in (work.state.reason or "")) == ("stopped", True)
-    partial = FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, ...)])
+    partial = FakeBatch(9).images(ORDERS, [("u", 1, 1, ...)])
     work = decided(partial, target=HISTORY, form=Form.HISTORY)
     assert (work.state.state, "binlog_row_image = FULL" in (work.state.reason or "")) == ("stopped", True)

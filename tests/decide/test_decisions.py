@@ -66,7 +66,7 @@ def changes(table: FakeTable = ORDERS) -> FakeBatch:
 
 def reading(since: int | None, *, last: bool = False, append: bool = False, filtered: bool = False) -> FakeBatch:
     about = {"since_epoch": since, "last": last, "append": append, "filtered": filtered}
-    return FakeBatch(EPOCH, f"{UUID}:1-9").about(TABLE, state="snapshotting", **about)
+    return FakeBatch(EPOCH, f"{UUID}:1-9").about(TABLE, state="queued" if since is None else "reading", **about)
 
 
 def chunk(since: int, *, table: FakeTable = ORDERS, last: bool = False, append: bool = False) -> FakeBatch:
@@ -86,7 +86,7 @@ def partial() -> FakeBatch:
 
 
 def some_rows() -> FakeBatch:
-    fake = changes().about(TABLE, state="snapshotting", since_epoch=EPOCH, last=True, partial=True)
+    fake = changes().about(TABLE, state="reading", since_epoch=EPOCH, last=True, partial=True)
     return fake.chunk(ORDERS, [(2, "y")])
 
 
@@ -117,7 +117,7 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
     ),
     "the first chunk, changes and an ALTER": lambda: Brought(
         statement("ALTER TABLE orders FORCE", "alter")
-        .about(TABLE, state="snapshotting", since_epoch=EPOCH)
+        .about(TABLE, state="reading", since_epoch=EPOCH)
         .chunk(ORDERS, [(1, "x")])
     ),
     "the only chunk": lambda: Brought(chunk(EPOCH, last=True)),
@@ -208,7 +208,7 @@ def batches(draw: st.DrawFn) -> FakeBatch:
     if draw(st.booleans()):
         last &= since is not None
         about = {"since_epoch": since, "partial": partial, "last": last, "append": append}
-        fake.about(TABLE, state="snapshotting", **about)
+        fake.about(TABLE, state="queued" if since is None else "reading", **about)
         for table in draw(st.lists(st.sampled_from([ORDERS, ORDERS, RETYPED]), max_size=2)) if since else ():
             fake.chunk(table, [tuple(row(table))] * draw(st.integers(0, 1)))
     trouble = draw(st.sets(st.sampled_from(["redo", "stop", "unread"]), max_size=1))

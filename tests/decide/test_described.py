@@ -40,12 +40,12 @@ def test_a_new_table_has_the_comments_from_its_first_version_on() -> None:
 
 
 def test_images_of_the_log_bring_none() -> None:
-    work = decided(FakeBatch(9).live(NAME).images(PLAIN, [("c", 5, 3, "x")]), target=PLAIN.target())
+    work = decided(FakeBatch(9).images(PLAIN, [("c", 5, 3, "x")]), target=PLAIN.target())
     assert described(work) == []
 
 
 def test_the_last_statement_counts() -> None:
-    fake = FakeBatch(9).live(NAME)
+    fake = FakeBatch(9)
     for pos, table in ((5, NEW), (3, OLD)):
         fake.ddl(NAME, "ALTER TABLE orders COMMENT = '…'", "alter", pos, adds=(), schema=table)
     fake.ddl(NAME, "ALTER TABLE orders RENAME TO other", "alter", 7, adds=(), new_name="shop.other", schema=OLD)
@@ -56,7 +56,7 @@ def test_the_last_statement_counts() -> None:
 
 
 def test_a_suspended_table_keeps_its_own() -> None:
-    fake = FakeBatch(9).live(NAME).ddl(NAME, "ALTER TABLE orders COMMENT = '…'", "alter", 5, adds=(), schema=NEW)
+    fake = FakeBatch(9).ddl(NAME, "ALTER TABLE orders COMMENT = '…'", "alter", 5, adds=(), schema=NEW)
     work = decided(fake, replace(LIVE, state="stale", reason="x", held_epoch=8), policy=Policy(changelog=False))
     assert described(work) == []
 
@@ -64,6 +64,6 @@ def test_a_suspended_table_keeps_its_own() -> None:
 def test_columns_have_the_names_of_the_table() -> None:
     renamed = FakeTable(columns=(("id", "bigint"), ("thing", "string")), comment="x", comments={"thing": "what"})
     statement = RedefinedColumn("item", "thing")
-    fake = FakeBatch(9).live(NAME).ddl(NAME, "ALTER …", "alter", 5, adds=(statement,), schema=renamed)
+    fake = FakeBatch(9).ddl(NAME, "ALTER …", "alter", 5, adds=(statement,), schema=renamed)
     policy = Policy(changelog=False, schema_changes=SchemaChangesConfig(rename_column="ignore"))
     assert described(decided(fake, target=PLAIN.target(), policy=policy)) == [("x", {"id": "", "item": "what"})]

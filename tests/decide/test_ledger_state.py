@@ -212,9 +212,7 @@ def test_transactions_that_a_failover_lost_keep_a_table_from_being_live_until_it
 
 def test_rows_of_a_partial_reading_unsettle_a_live_table() -> None:
     live = TableState("shop.orders", "live", version=4)
-    fake = FakeBatch(9, f"{UUID}:1-9").about(
-        "shop.orders", state="snapshotting", since_epoch=9, partial=True, last=True
-    )
+    fake = FakeBatch(9, f"{UUID}:1-9").about("shop.orders", state="reading", since_epoch=9, partial=True, last=True)
     fake.chunk(TABLE, [(1, "x")]).watermark("shop.orders", f"{UUID}:1-10")
     state = state_after(fake, live)
     assert (state.state, state.settles_at) == ("settling", f"{UUID}:10")

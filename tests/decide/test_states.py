@@ -85,7 +85,7 @@ def test_the_work_of_a_batch_grows_with_its_statements(monkeypatch: pytest.Monke
         return follow(state, event)
 
     monkeypatch.setattr("headgate.decide._course.follow", counted)
-    orders, batch = FakeTable(), FakeBatch(9).live("shop.orders")
+    orders, batch = FakeTable(), FakeBatch(9)
     for pos in range(1000):
         batch.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", pos)
     before = TableBefore(TableState("shop.orders", "live", version=4), orders.target())

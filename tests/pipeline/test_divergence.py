@@ -73,7 +73,7 @@ def test_skips_name_all_tables_once_and_then_those_of_a_batch() -> None:
     known = {"d.t": None, "d.u": None, "d.whole": None}
     writer: Any = SimpleNamespace(ledger=SimpleNamespace(tables=lambda: known))
     detector = Skips(config(skip=["delete"], whole={"skip": []}), writer)
-    quiet, busy = FakeBatch(9).described(), FakeBatch(10).live("d.u").live("d.whole").described()
+    quiet, busy = FakeBatch(9).described(), FakeBatch(10).redo("d.u").redo("d.whole").described()
     assert detector.unseen(busy) == {name: Divergence(DELETES, accepted=True) for name in ("d.t", "d.u")}
     assert detector.unseen(quiet) == {}
     assert detector.unseen(busy) == {"d.u": Divergence(DELETES, accepted=True)}

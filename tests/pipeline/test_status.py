@@ -82,6 +82,22 @@ def report(number: int, last: int, **more: Any) -> BatchReport:
     return BatchReport(number, 1000 + number, f"{UUID}:1-{last}", tables, **fields)
 
 
+@pytest.mark.parametrize("since", [(None, None), (1001, 1003)])
+def test_a_snapshot_that_begins_again_counts_its_own_rows(run: Run, since: tuple[int | None, int | None]) -> None:
+    """Without a current table the ledger does not tell one from the next, and its chunks do."""
+    first, second = since
+    batches = [(first, 3), (first, None), (first, 5), (second, 1), (second, 2)]
+    read = []
+    with run.writer as writer:
+        for number, (epoch, chunks) in enumerate(batches, 1):
+            state = TableState("shop.items", "snapshotting", since_epoch=epoch, chunks_done=chunks)
+            writer.ends(report(number, 10 + number, tables={"shop.items": state}, rows={"shop.items": 10}))
+            read.append(run.read().tables["shop.items"].rows_read)
+    assert read[:3] == [10, 20, 30]
+    assert read[4] - read[3] == 10
+    assert read[3] == 10
+
+
 def test_from_start_to_a_clean_stop(run: Run) -> None:
     with run.writer as writer:
         status = run.read()

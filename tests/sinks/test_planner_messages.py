@@ -17,7 +17,7 @@ from tests.fix_carrier import UUID, FakeBatch, FakeTable
 @pytest.mark.parametrize("table", ["shop.orders", "!shop.[x]*", "shop." + "т" * 64])
 def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None:
     messages = PlannerMessages(ControlFolder(str(tmp_path)))
-    batch, before = FakeBatch(9).live(table).described(), TableState(table, "live", version=4)
+    batch, before = FakeBatch(9).described(), TableState(table, "live", version=4)
     decision = decide(Arrival(table, batch), TableBefore(before, FakeTable(table).target()), Policy())
     messages.request(batch, [suspend(decision, 9, reread_reason="its columns changed", stop_reason=None)], {})
     pending = messages.pending_rereads()

@@ -257,8 +257,8 @@ def test_queued_tables_are_said_to_be_snapshotting() -> None:
     run.batch()
     states = run.headers[0]["tables"]
     assert len(states) == 6
-    assert {info["since_epoch"] for info in states.values()} == {None, run.offset.epoch}
-    assert all(info["state"] == "snapshotting" for info in states.values())
+    epoch = run.offset.epoch
+    assert {(info["state"], info["since_epoch"]) for info in states.values()} == {("queued", None), ("reading", epoch)}
 
 
 def test_new_table_is_found_with_its_first_change() -> None:
@@ -927,7 +927,7 @@ def test_tables_that_are_included_later_wait_for_a_signal_and_are_followed_meanw
     including(run, "d.a,d.b", snapshot_new_tables="false")
     run.drain()
     info = run.headers[-1]["tables"]["d.b"]
-    assert (info["state"], info["since_epoch"]) == ("snapshotting", None), "other patterns make a batch"
+    assert (info["state"], info["since_epoch"]) == ("deferred", None), "other patterns make a batch"
     server.commit(("d.b", "put", 7, 1), ("d.a", "put", 7, 1))
     run.drain()
     assert set(run.sink.targets["d.b"].rows) == {7}

@@ -26,9 +26,10 @@ class Kept:
     """A table, its keeper, and a clock."""
 
     def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path, self.now, self.listings = path, 1e9, 0
+        self.path, self.now, self.slept, self.listings = path, 1e9, 0.0, 0
         make_table(path, [ROWS], ROWS.schema, RETENTION_PROPERTIES)
-        monkeypatch.setattr(file_removal_module, "time", SimpleNamespace(time=lambda: self.now))
+        self.clock = SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now - self.slept)
+        monkeypatch.setattr(file_removal_module, "time", self.clock)
         listed = history_module.data_files_in
 
         def counted(folder: str) -> Iterator[Any]:
@@ -58,6 +59,11 @@ class Kept:
                 pass
         return self.listings
 
+    def sleep(self, hours: float) -> None:
+        """The machine is suspended."""
+        self.now += hours * HOUR
+        self.slept += hours * HOUR
+
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
@@ -74,6 +80,22 @@ def test_a_folder_is_not_listed_again_before_its_table_changes(kept: Kept) -> No
     assert kept.listings_after(30) == 0
     kept.write()
     assert [kept.listings_after(hours) for hours in (0.5, 0.6)] == [0, 1], "at most once an hour"
+
+
+def test_a_batch_that_was_suspended_with_the_machine_keeps_its_files(kept: Kept) -> None:
+    """It goes on when the machine does, and commits them."""
+    assert kept.listings_after(0) == 1
+    of_batch = kept.orphan("part-1.parquet")
+    kept.sleep(60)
+    kept.write()
+    assert kept.listings_after(0.01) == 1
+    assert of_batch.exists()
+    assert [kept.listings_after(hours) for hours in (20, 3.9)] == [0, 0]
+    kept.sleep(60)
+    assert kept.listings_after(0.05) == 0
+    assert of_batch.exists()
+    assert kept.listings_after(1.1) == 1, "a day in which the machine ran"
+    assert not of_batch.exists()
 
 
 def test_what_could_not_be_removed_is_tried_again(

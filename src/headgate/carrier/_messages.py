@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from headgate.catalog import AddedColumn, ColumnChange, added_columns
 from headgate.names import quote_name
-from headgate.offsets import ChunkSpec, Hint
+from headgate.offsets import ChunkSpec, Hint, ReadState
 from headgate.positions import Position
 
 __all__ = [
@@ -147,7 +147,7 @@ class Definition:
 class HeaderTable:
     """The planner's state of one table in this batch."""
 
-    state: Literal["live", "snapshotting"] = "live"
+    state: ReadState = ReadState.READING  # of the table's read, after the batch was planned
     since_epoch: int | None = None  # epoch of the batch with the table's first chunk; None while it waits
     first: bool = False
     last: bool = False

@@ -28,7 +28,7 @@ from headgate.carrier._messages import (
 )
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.errors import DecodeError
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, ReadState
 from headgate.positions import Position, parse_position
 
 __all__ = [
@@ -150,7 +150,7 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
     if value["v"] != _VERSION:
         raise DecodeError(f"a batch header has version {value['v']!r}; this headgate reads version {_VERSION}")
     tables = {
-        name: _known(HeaderTable, table, signals=tuple(table.get("signals", ())))
+        name: _known(HeaderTable, table, state=ReadState(table["state"]), signals=tuple(table.get("signals", ())))
         for name, table in value["tables"].items()
     }
     readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}

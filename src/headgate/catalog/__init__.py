@@ -40,7 +40,7 @@ from headgate.catalog._patterns import (
 )
 from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
-from headgate.catalog._visible import check_visible, hidden_reason, hides_columns
+from headgate.catalog._visible import check_visible, denied_reason, denies_select, hidden_reason, hides_columns
 
 __all__ = [
     "ALIAS",
@@ -73,6 +73,8 @@ __all__ = [
     "databases_with_dots",
     "declares_cascade",
     "decode_statement",
+    "denied_reason",
+    "denies_select",
     "exact_pattern",
     "exact_patterns",
     "existing_value",

@@ -1,4 +1,4 @@
-"""Whether an account may SELECT all columns of a table, or only some.
+"""Whether an account may SELECT all columns of a table, only some, or none.
 
 information_schema shows an account the columns that it has a privilege on. If SELECT is granted on columns and not on
 the table, the others do not seem to exist, while the log has them.
@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol
 from headgate.errors import AccessError, DefiniteServerError
 from headgate.names import quote_name
 
-__all__ = ["QueryFunction", "check_visible", "hidden_reason", "hides_columns"]
+__all__ = ["QueryFunction", "check_visible", "denied_reason", "denies_select", "hidden_reason", "hides_columns"]
 
 _NO_COLUMN: Final = "headgate: no such column"
+_TABLE_DENIED: Final = 1142
+"""ER_TABLEACCESS_DENIED_ERROR"""
 _COLUMN_DENIED: Final = 1143
 """ER_COLUMNACCESS_DENIED_ERROR"""
 _MISSING: Final = (
@@ -44,6 +46,25 @@ def hides_columns(query: QueryFunction, db: str, table: str) -> bool:
     except DefiniteServerError:
         return False
     return False
+
+
+def denies_select(query: QueryFunction, db: str, table: str) -> bool:
+    """Return whether SELECT is granted on no column of a table. It need not exist then."""
+    try:
+        query(f"SELECT 1 FROM {_quoted(db, table)} LIMIT 0")
+    except AccessError as error:
+        return bool(error.code == _TABLE_DENIED)
+    except DefiniteServerError:
+        return False
+    return False
+
+
+def denied_reason(db: str, table: str) -> str:
+    """Return why a table on which SELECT is not granted cannot be followed, and the remedy."""
+    return (
+        f"the account may not SELECT from {db}.{table}, so its earlier rows are missing: GRANT SELECT ON"
+        f" {_quoted(db, table)} to the account"
+    )
 
 
 def check_visible(query: QueryFunction, db: str, table: str, excluded: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
 from headgate.decide.states import EventKind
 from headgate.lake import Form, Place, State, Successor, TableLayout, TableState, Target
+from headgate.offsets import ReadState
 
 __all__ = ["Arrival", "Case", "Divergence", "Policy", "SnapshotInBatch", "TableBefore"]
 
@@ -58,13 +59,15 @@ class TableBefore:
         return State.NEW if self.row is None else State(self.row.state)
 
     def lacks_rows(self, policy: Policy) -> bool:
-        """Return whether the lake has no current table with the rows that the ledger counts as read: its folder is
-        gone, or ``target.mode`` left it out when they came.
+        """Return whether the lake has no current table with the rows that the ledger counts as read, or those that a
+        running snapshot has read: its folder is gone, or ``target.mode`` left it out when they came.
         """
         row = self.row
-        if row is None or not row.is_read or policy.form is None:
+        if row is None or policy.form is None:
             return False
-        return row.version is None or self.target is None
+        if row.is_read:
+            return row.version is None or self.target is None
+        return row.since_epoch is not None and row.version is not None and self.target is None
 
     @property
     def is_suspended(self) -> bool:
@@ -142,7 +145,12 @@ class SnapshotInBatch:
 
     @property
     def waits(self) -> bool:
-        """Whether a full snapshot has yet to begin."""
+        """Whether a full snapshot has yet to begin. Nobody requested one of a table that is deferred."""
+        return self.event is EventKind.READS and self.header_entry.state is ReadState.QUEUED
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether no full snapshot has begun, and one waits, or may be requested later."""
         return self.event is EventKind.READS and self.since is None
 
     @property
@@ -164,7 +172,7 @@ class Case:
         """The snapshot's state from the header, or the last known one if the header has none."""
         arrival, row = self.arrival, self.before.row
         header_entry, is_suspended = arrival.header_entry, row is not None and row.is_suspended
-        if header_entry is None or header_entry.state == "live" or header_entry.partial:
+        if header_entry is None or header_entry.partial:
             since = row.since_epoch if row is not None and not is_suspended else None
             return SnapshotInBatch(
                 EventKind.FOLLOWS if header_entry is None or not header_entry.partial else EventKind.READS_SOME, since
@@ -175,6 +183,19 @@ class Case:
         ends_suspension = is_later and (ends or bool(arrival.chunks))
         begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
         return SnapshotInBatch(EventKind.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether the current table lacks rows that were read earlier, and that nobody reads again: the batch's rows
+        would not complete it.
+        """
+        snapshot, row = self.snapshot, self.before.row
+        if self.policy.form is None or snapshot.restarts or snapshot.is_ahead:
+            return False
+        is_running = snapshot.event is EventKind.READS
+        if is_running and (row is None or not (row.is_read or row.since_epoch == snapshot.since)):
+            return True  # its earlier ranges came when ``target.mode`` left the table out
+        return bool(self.arrival.parts) and self.before.lacks_rows(self.policy)
 
     @property
     def suspension(self) -> str | None:

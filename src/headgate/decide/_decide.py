@@ -13,6 +13,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | images that the reader left out: their columns, or their key, are unknown | ``stopped`` | the same |
 | a chunk left out, because a row's key is unknown; its snapshot ends no suspension | ``stopped`` | the same |
 | a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
+| images of an unknown table from which the account may not SELECT | ``stopped`` | the same |
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | with ``inconsistent_images``: images of unknown columns, or of unexplained other ones | its value | the same |
@@ -21,7 +22,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | a table without a key whose deleted rows have to be marked or kept, or with a history | ``stopped`` | the same |
 | a history: partial images, another ``rows``, or another key, type or rule of a column | ``stopped`` | the same |
 | a re-read that would replace a table with kept rows | ``stopped`` | the same |
-| images of a table whose earlier rows the lake lacks | suspended as ``stale``, read again | ``stopped`` |
+| rows of a table that lacks earlier ones in the lake | suspended as ``stale``, read again | ``stopped`` |
 
 **A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
 range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:
@@ -73,7 +74,7 @@ class Decision:
     actions: tuple[Action, ...] = ()  # on the current table; none if it is suspended
     log_actions: tuple[LogAction, ...] = ()  # on the changelog
     messages: tuple[Part, ...] = ()  # images to send to Kafka
-    is_reread_requested: bool = False  # a re-read was requested before, and does not begin in the batch
+    is_reread_requested: bool = False  # a re-read was requested before, and the batch does not begin it
     unrecorded: bool = False  # created and dropped within the batch: not recorded
 
     @property
@@ -145,7 +146,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         actions=plan.actions() if has_actions else (),
         log_actions=to_log,
         messages=messages,
-        is_reread_requested=before.reread_requested and not snapshot.begins,
+        is_reread_requested=before.reread_requested and snapshot.since != arrival.epoch,
         unrecorded=is_unknown and is_removed and not to_log and not messages,
     )
 

@@ -108,7 +108,7 @@ def plan_columns(course: TableCourse, case: Case, parts: Sequence[Part], columns
     if course.is_suspended or policy.form is None:
         return ColumnPlan()
     try:
-        if parts and case.snapshot.event is not EventKind.READS and case.before.lacks_rows(policy):
+        if case.lacks_rows:
             raise Misfit(LACKS_ROWS)
         if columns.conflict is not None:
             raise Misfit(columns.conflict)

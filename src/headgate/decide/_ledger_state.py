@@ -96,7 +96,7 @@ def state_after(
         return suspended_state(state, course, _suspension_epoch(course, case))
     return replace(
         state,
-        since_epoch=None if snapshot.ends else snapshot.since,
+        since_epoch=None if snapshot.ends or policy.form is None else snapshot.since,
         successor=case.before.successor,
         hook=(hook_name(images[-1].definition.hook) or None) if images else state.hook,
         settles_at=str(limits.pending) if limits.pending else None,

@@ -115,7 +115,7 @@ class TableState:
     state: str
     version: int | None = None  # Delta version of the current table
     changelog_version: int | None = None  # Delta version of the changelog
-    since_epoch: int | None = None  # first epoch of the running snapshot
+    since_epoch: int | None = None  # first epoch of the running snapshot, if the current table gets its rows
     held_epoch: int | None = None  # suspended: since this epoch; a later re-read resumes it
     rows_estimate: int | None = None
     chunks_done: int | None = None

@@ -39,7 +39,15 @@ from headgate.pipeline._requests import RunRequests, counted_requests
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
-from headgate.pipeline.divergence import ChangedSettings, ForeignKeys, HiddenColumns, Skips, UnfollowedTables, join
+from headgate.pipeline.divergence import (
+    ChangedSettings,
+    DeniedTables,
+    ForeignKeys,
+    HiddenColumns,
+    Skips,
+    UnfollowedTables,
+    join,
+)
 from headgate.policies import POLICY_SETTINGS
 from headgate.preload import PRELOAD, are_compiled, compile_kernels
 from headgate.sinks import BatchReport, BatchWriter
@@ -367,6 +375,7 @@ class _Run:
             Skips(self.config, self.writer),
             UnfollowedTables(self.writer),
             HiddenColumns(self.config, self.writer, settings),
+            DeniedTables(self.writer, settings),
         )
         self.writer.unseen = join(*(detector.unseen for detector in detectors))
         self.batches = 0

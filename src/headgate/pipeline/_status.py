@@ -509,7 +509,10 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
         changes, rows = (0, 0) if report.replayed else (report.changes.get(name, 0), report.rows.get(name, 0))
         snapshot: dict[str, Any] = {}
         if state.state == "snapshotting":
-            is_same_snapshot = known.state == state.state and known.since_epoch == state.since_epoch
+            is_same_snapshot = (known.state, known.since_epoch) == (state.state, state.since_epoch)
+            if state.since_epoch is None and state.chunks_done is not None:
+                # Without a current table the ledger does not name the snapshot. One that begins again has fewer chunks.
+                is_same_snapshot = is_same_snapshot and (known.chunks_done or 0) <= state.chunks_done
             snapshot = {
                 "since_epoch": state.since_epoch,
                 "rows_read": rows + (known.rows_read if is_same_snapshot else 0),

@@ -246,7 +246,7 @@ class BatchWriter:
         if not self._has_written:
             before = self._without_unentered(spark, batch, before)
         batch.name_dropped_tables(before)
-        decided = self._decide(spark, batch)
+        decided = self._decide(spark, batch, before)
         self.ledger.begin(batch.header.epoch)
         decisions, write_methods = self._write_tables(spark, batch, decided)
         self.progress.commits()
@@ -369,9 +369,12 @@ class BatchWriter:
     def _marker(self, epoch: int | None) -> Marker | None:
         return None if epoch is None else batch_marker(self.pipeline, epoch)
 
-    def _decide(self, spark: SparkSession, batch: Batch) -> list[Decision]:
-        """Decide for all tables of the batch."""
-        before, pending_rereads = self.ledger.tables(), self._planner_messages.pending_rereads()
+    def _decide(self, spark: SparkSession, batch: Batch, before: Mapping[str, TableState]) -> list[Decision]:
+        """Decide for all tables of the batch.
+
+        :param before: the tables in the last ledger row, as they are now.
+        """
+        pending_rereads = self._planner_messages.pending_rereads()
         unseen = self.unseen(batch) if self.unseen is not None else {}
         decisions = []
         only_unseen = {

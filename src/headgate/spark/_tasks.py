@@ -241,7 +241,7 @@ def _header_tables(end: SourceOffset) -> dict[str, HeaderTable]:
             )
     for chunk in end.snapshot.chunks:
         if chunk.filter is not None and chunk.table not in tables:  # a retried chunk, read alone
-            tables[chunk.table] = HeaderTable("snapshotting", end.epoch, partial=True)
+            tables[chunk.table] = HeaderTable(ReadState.READING, end.epoch, partial=True)
     return tables
 
 
@@ -249,7 +249,7 @@ def _header_table(read: TableRead) -> HeaderTable:
     """Return what is equal in all batches of a table's snapshot."""
     has_filter = read.request.filter is not None
     return HeaderTable(
-        "snapshotting",
+        read.state,
         append=read.append,
         partial=has_filter and read.request.partial,
         filtered=has_filter and not read.request.partial,

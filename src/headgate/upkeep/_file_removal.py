@@ -4,6 +4,8 @@ Data files and deletion vectors are removed as soon as no such version has them;
 that replaces them; files that no commit names after a day, because a batch in progress may have
 written them. The log names all but the last kind, so files go as fast as they come, without listings.
 
+A machine that sleeps ends no batch, so that day is one of running time (:class:`RunningClock`).
+
 A folder is listed at most once an hour: after a change of the table, once more a day later, and after a failed removal.
 
 Generator methods yield now and then, so that the caller can pause.
@@ -21,11 +23,13 @@ from headgate.delta import FileHistory, LogFiles, files_of
 from headgate.errors import HeadgateError
 from headgate.lake import MERGED
 
-__all__ = ["Amount", "FileRemover"]
+__all__ = ["Amount", "FileRemover", "RunningClock"]
 
 log = logging.getLogger("headgate")
 
 _YIELD_FILES: Final = 100
+_LEAP_SECONDS: Final = 60.0
+"""Shortest leap of the wall clock that counts: slower corrections are no suspension."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,35 @@ class UpkeepTimes:
     """Shortest time between two listings of a table's folder, and from a checkpoint to the removal of the log before
     it."""
     orphan: float = 24 * 3600.0
-    """Age at which files of no commit are removed."""
+    """Age at which files of no commit are removed, in seconds in which the machine ran."""
     idle: float = 600.0
     """A table without changes for this long is idle."""
     rest: float = 3600.0
     """Time between two requests to a store for a table without known changes."""
+
+
+class RunningClock:
+    """The wall clock without its leaps, such as a suspension of the machine: files that a batch wrote before one are
+    not older for it. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._wall, self._running = time.time(), time.monotonic()
+        self._leaps: list[tuple[float, float]] = []
+        """When each was noticed, and its seconds."""
+
+    def ago(self, seconds: float) -> float:
+        """Return the moment since which so much time has passed without leaps, in seconds since 1970 UTC."""
+        wall, running = time.time(), time.monotonic()
+        leap = (wall - self._wall) - (running - self._running)
+        if leap > _LEAP_SECONDS:
+            self._leaps.append((wall, leap))
+        self._wall, self._running = wall, running
+        moment = wall - seconds
+        for noticed, length in reversed(self._leaps):
+            if noticed > moment:
+                moment -= length
+        return moment
 
 
 @dataclass(frozen=True)
@@ -62,15 +90,18 @@ class FileRemover:
     """Remover of unneeded files from one table's folder. Not thread-safe.
 
     :param dry: only count the files.
+    :param clock: of the run that writes the table; by default it begins now.
     """
 
-    def __init__(self, folder: str, times: UpkeepTimes | None = None, *, dry: bool = False) -> None:
-        self.folder, self._times = folder, times or UpkeepTimes()
+    def __init__(
+        self, folder: str, times: UpkeepTimes | None = None, *, dry: bool = False, clock: RunningClock | None = None
+    ) -> None:
+        self.folder, self._times, self._clock = folder, times or UpkeepTimes(), clock or RunningClock()
         self.removed = Amount()
         self.history = FileHistory(folder, 0)
         self.log = LogFiles(folder)
         self._dry = dry
-        self._changed_at = self._checked_at = self._listed_at = 0.0
+        self._changed_at = self._checked_at = self._listed_before = 0.0
         self._listed_version = self._log_from = -1
         self._has_failed = False
 
@@ -85,7 +116,7 @@ class FileRemover:
         """
         if self.history.version < 0 or not self.history.is_continued():
             self.history, self.log = FileHistory(self.folder, oldest), LogFiles(self.folder)
-            self._checked_at, self._listed_at, self._log_from = 0.0, 0.0, -1
+            self._checked_at, self._listed_before, self._log_from = 0.0, 0.0, -1
         known = self.history.version
         yield from self.history.follow()
         if known != self.history.version:
@@ -101,11 +132,12 @@ class FileRemover:
         if not history.is_removable:
             return
         now = time.time()
-        is_hour, again, old = now - self._checked_at >= self._times.listing, False, now - self._times.orphan
+        old = self._clock.ago(self._times.orphan)
+        is_hour, again = now - self._checked_at >= self._times.listing, False
         if is_hour:
             again, self._has_failed, self._checked_at = self._has_failed, False, now
-        if is_hour and (again or self._may_have_orphans(now)):
-            self._listed_at, self._listed_version = now, history.version
+        if is_hour and (again or self._may_have_orphans(old)):
+            self._listed_before, self._listed_version = old, history.version
             yield from self._remove_orphans(old)
         if is_hour and (again or oldest != self._log_from):
             self._log_from = oldest
@@ -113,9 +145,9 @@ class FileRemover:
         else:
             yield from self._remove(self.log.old_by_name(oldest, now - self._times.listing))
 
-    def _may_have_orphans(self, now: float) -> bool:
+    def _may_have_orphans(self, before: float) -> bool:
         """Return whether there may be files of no commit that the last listing missed, or found too young."""
-        is_old_now = self._listed_at < self._changed_at + self._times.orphan <= now
+        is_old_now = self._listed_before < self._changed_at <= before
         return is_old_now or self._listed_version != self.history.version
 
     def _remove_orphans(self, before: float) -> Iterator[None]:

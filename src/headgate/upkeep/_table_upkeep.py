@@ -24,7 +24,7 @@ from headgate.delta import (
     write_checkpoint,
 )
 from headgate.lake import MERGED, Form, Lake, find_newest, key_of, retire, table_schema
-from headgate.upkeep._file_removal import FileRemover, UpkeepTimes
+from headgate.upkeep._file_removal import FileRemover, RunningClock, UpkeepTimes
 from headgate.upkeep._retained_versions import RetainedVersions, ledger_spans
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class TableUpkeep:
     :param source: the source table, and the ledger's column that has the folder's version; None: the ledger does not
         name the folder.
     :param dry: only count the files that would be removed.
+    :param clock: of the run that writes the table.
     """
 
     def __init__(
@@ -117,10 +118,11 @@ class TableUpkeep:
         source: tuple[str, str] | None = None,
         *,
         dry: bool = False,
+        clock: RunningClock | None = None,
     ) -> None:
         self.folder, self.source = folder, source
         self.times = times or UpkeepTimes()
-        self.remover = FileRemover(folder, self.times, dry=dry)
+        self.remover = FileRemover(folder, self.times, dry=dry, clock=clock)
         self.adoptable: tuple[int, int] | None = None
         """A version that the ledger names, and a newer one with the same rows, which the next row adopts."""
         self.checkpointed: int | None = None

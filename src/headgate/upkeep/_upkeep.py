@@ -32,7 +32,7 @@ from headgate.delta import checkpointed_version, worth_checkpoint
 from headgate.errors import HeadgateError
 from headgate.lake import Lake, followed_log, versions_of
 from headgate.upkeep._background import Background
-from headgate.upkeep._file_removal import Amount, UpkeepTimes
+from headgate.upkeep._file_removal import Amount, RunningClock, UpkeepTimes
 from headgate.upkeep._folds import Folds
 from headgate.upkeep._retained_versions import RetainedVersions
 from headgate.upkeep._table_upkeep import (
@@ -77,6 +77,7 @@ class Upkeep:
         self.background = Background()
         self.folds = Folds(self.background)
         self.retained = RetainedVersions()
+        self._clock = RunningClock()
         self._is_loaded = False
         self._next_round = 0.0  # by the monotonic clock
         self._newest: LedgerRow | None = None
@@ -100,7 +101,9 @@ class Upkeep:
 
     def _table(self, folder: str) -> TableUpkeep:
         table = self._tables.get(folder)
-        return table or self._tables.setdefault(folder, TableUpkeep(folder, self.retained, self.times))
+        return table or self._tables.setdefault(
+            folder, TableUpkeep(folder, self.retained, self.times, clock=self._clock)
+        )
 
     def start(self) -> None:
         """Start to work in parallel with the batches."""

@@ -117,7 +117,7 @@ class History:
             batch.snapshot(NAME, self.epoch, append=False, first=True, last=True)
             self.add(batch, self.choice.randrange(1, 8))
             return batch.chunk(self.table, self.lines())
-        self.add(batch.live(NAME), self.choice.randrange(1, 25))
+        self.add(batch, self.choice.randrange(1, 25))
         if kind == "truncate":
             self.pos += 10
             self.rows.clear()
@@ -200,8 +200,6 @@ class Modelled(History):
         for file, batch in batches.items():
             if kind == "reread":
                 batch.snapshot(self.table.name, epoch, append=False, first=True, last=True)
-            else:
-                batch.live(self.table.name)
             for images in pieces:
                 batch.images(self.table, images, file=file)
             if truncated:

@@ -40,7 +40,7 @@ def re_read(epoch: int, *, last: bool) -> FakeBatch:
 
 
 def statement(epoch: int) -> FakeBatch:
-    return FakeBatch(epoch).live(NAME).ddl(NAME, "ALTER TABLE orders COMMENT 'x'", "alter", 20, adds=[], schema=ORDERS)
+    return FakeBatch(epoch).ddl(NAME, "ALTER TABLE orders COMMENT 'x'", "alter", 20, adds=[], schema=ORDERS)
 
 
 def successor(lake: Lake) -> str:

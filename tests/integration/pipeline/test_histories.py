@@ -89,7 +89,6 @@ class Histories:
         if self.kind in ("first", "reread"):
             batch.snapshot(table.name, self.epoch, append=self.kind == "first", first=True, last=True)
             return
-        batch.live(table.name)
         if self.kind == "truncate":
             batch.images(table, [("t", self.truncated)], file=file)
             batch.ddl(table.name, "TRUNCATE TABLE t", "truncate", self.truncated, file=file)

@@ -63,7 +63,7 @@ def test_a_table_with_odd_names(spark: SparkSession, tmp_path: Path, key: str) -
     current, changelog = (f"delta.`{folder(NAME)}`" for folder in (turns.lake.current, turns.lake.changelog))
 
     wider = FakeTable(NAME, (*table.columns, ("price, each", "int")), (key,))
-    changes = FakeBatch(2).live(NAME).images(table, [("b", 10, 1, "first 1"), ("u", 10, 1, "second"), ("d", 11, 2, "")])
+    changes = FakeBatch(2).images(table, [("b", 10, 1, "first 1"), ("u", 10, 1, "second"), ("d", 11, 2, "")])
     five = AddedColumn("price, each", nullable=False, default="5")
     changes.ddl(NAME, "ALTER TABLE odd ADD `price, each` INT NOT NULL DEFAULT 5", "alter", 20, adds=[five])
     changes.images(wider, [("c", 30, 7, "new", 70)])
@@ -73,14 +73,14 @@ def test_a_table_with_odd_names(spark: SparkSession, tmp_path: Path, key: str) -
 
     for epoch, statement in ((3, f"OPTIMIZE {current}"), (4, f"REORG TABLE {current} APPLY (PURGE)")):
         spark.sql(statement).collect()
-        more = FakeBatch(epoch).live(NAME)
+        more = FakeBatch(epoch)
         last = (7, "new", 70) if epoch == 3 else (8, "newer", 30)
         more.images(wider, [("b", 10, *last), ("u", 10, 8, "newer", 10 * epoch), ("d", 20, epoch, f"first {epoch}", 5)])
         assert turns.write(more).write_methods == {NAME: {WriteMethod.UPSERT}}
         expected = [row for row in expected if row[0] not in (7, 8, epoch)] + [(8, "newer", 10 * epoch)]
         assert turns.rows([key, "item", "price, each"], by_spark=epoch == 4) == expected
     spark.sql(f"OPTIMIZE {changelog}").collect()
-    turns.write(FakeBatch(5).live(NAME).images(wider, [("d", 10, 5, "first 5", 5)]))
+    turns.write(FakeBatch(5).images(wider, [("d", 10, 5, "first 5", 5)]))
     images = logged(turns.lake.changelog(NAME), where="_op IN ('u', 'd')")
     assert [(row["_op"], row[key], row["_before"]) for row in images] == [
         ("u", 1, {key: 1, "item": "first 1", "price, each": None}),
@@ -108,7 +108,7 @@ def test_columns_are_dropped_and_renamed_without_a_write_of_rows(spark: SparkSes
         FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True).chunk(table, [(1, "a", 1), (2, "b", 2)])
     )
     files = {*Path(turns.lake.current(NAME)).glob("*.parquet")}
-    changes = FakeBatch(2).live(NAME)
+    changes = FakeBatch(2)
     dropped: list[ColumnChange] = [DroppedColumn("old"), RedefinedColumn("an item", "name")]
     changes.ddl(
         NAME, "ALTER TABLE odd DROP old, RENAME COLUMN `an item` TO name", "alter", 5, adds=dropped, schema=after
@@ -116,12 +116,12 @@ def test_columns_are_dropped_and_renamed_without_a_write_of_rows(spark: SparkSes
     assert turns.write(changes).tables[NAME].state == "live"
     assert turns.rows(["id", "name"]) == [(1, "a"), (2, "b")]
     assert {*Path(turns.lake.current(NAME)).glob("*.parquet")} == files
-    back = FakeBatch(3).live(NAME).images(after, [("b", 10, 1, "a"), ("u", 10, 1, "c")])
+    back = FakeBatch(3).images(after, [("b", 10, 1, "a"), ("u", 10, 1, "c")])
     back.ddl(NAME, "ALTER TABLE odd ADD old INT", "alter", 20, adds=[AddedColumn("old")])
     assert turns.write(back.images(again, [("c", 30, 3, "d", 3)])).tables[NAME].state == "live"
     assert turns.rows(["id", "name", "old"]) == [(1, "c", None), (2, "b", None), (3, "d", 3)]
     wider = FakeTable(NAME, (("id", "bigint"), ("item", "string"), ("old", "bigint")))
     both = [RedefinedColumn("old", "old", "bigint"), RedefinedColumn("name", "item")]
-    last = FakeBatch(4).live(NAME).ddl(NAME, "ALTER TABLE odd ...", "alter", 5, adds=both, schema=wider)
+    last = FakeBatch(4).ddl(NAME, "ALTER TABLE odd ...", "alter", 5, adds=both, schema=wider)
     assert turns.write(last.images(wider, [("c", 30, 4, "e", 1 << 40)])).tables[NAME].state == "live"
     assert turns.rows(["id", "item", "old"]) == [(1, "c", None), (2, "b", None), (3, "d", 3), (4, "e", 1 << 40)]

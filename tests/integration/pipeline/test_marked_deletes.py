@@ -136,7 +136,7 @@ def test_partial_images_keep_the_last_values(bench: Bench) -> None:
     after = [(1, "item 1", 1, True), (2, "item 2", 22, True), (3, "item 3", 3, True), (4, "again", 44, False)]
     after += [(5, "item 5", 5, False), (6, "item 6", 6, False), (7, "new", 7, True), (33, "item 3", 34, True)]
     assert bench.rows(GOODS.name) == after
-    late = FakeBatch(3).live(GOODS.name).images(GOODS, [("u", 10, 5, "five", ...), ("u", 15, 1, ..., 9), ("t", 20)])
+    late = FakeBatch(3).images(GOODS, [("u", 10, 5, "five", ...), ("u", 15, 1, ..., 9), ("t", 20)])
     late.ddl(GOODS.name, "TRUNCATE TABLE goods", "truncate", 20)
     bench.write(late.images(GOODS, [("c", 30, 6, "six", 6), ("u", 40, 6, ..., 66)]))
     after[4:6] = [(5, "five", 5, True), (6, "six", 66, False)]

@@ -72,6 +72,24 @@ def test_a_folder_that_is_gone_is_made_again(runs: Runs) -> None:
     check(runs)
 
 
+@pytest.mark.parametrize("missing", ["folder", "mode"])
+def test_rows_that_a_running_snapshot_has_read_are_read_again(runs: Runs, missing: str) -> None:
+    runs.table("many", rows=2000)
+    runs.modes = BOTH if missing == "folder" else CHANGELOG
+    table = f"{runs.db}.many"
+    runs.run(meanwhile=lambda _: False if runs.reports[-1].rows.get(table) else None)
+    assert runs.state(table) == "snapshotting"
+    assert runs.reports[-1].tables[table].chunks_done
+    if missing == "folder":
+        shutil.rmtree(runs.lake.current(table))
+    runs.modes = BOTH
+    runs.do("UPDATE changing SET v = v + 1 WHERE id < 5")
+    runs.run()
+    check(runs)
+    assert runs.state(table) == "live"
+    assert runs.rows(table) == runs.source(table)
+
+
 def test_nothing_is_read_if_the_configuration_reads_nothing(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     runs.reads = 'snapshot_mode = "no_data"'
     runs.run()

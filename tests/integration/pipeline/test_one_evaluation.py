@@ -40,14 +40,14 @@ KINDS: dict[str, Callable[[], FakeBatch]] = {
         .snapshot(NAME, 7, append=False, first=True, last=True)
         .chunk(ORDERS, [(1, "x"), (9, "x")])
     ),
-    "changes": lambda: FakeBatch(7, start_epoch=5).live(NAME).images(ORDERS, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
-    "partial images": lambda: (
-        FakeBatch(7, start_epoch=5).live(NAME).images(ORDERS, [("b", 1, 1, ...), ("u", 1, 1, ...), ("c", 2, 9, "x")])
+    "changes": lambda: FakeBatch(7, start_epoch=5).images(ORDERS, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
+    "partial images": lambda: FakeBatch(7, start_epoch=5).images(
+        ORDERS, [("b", 1, 1, ...), ("u", 1, 1, ...), ("c", 2, 9, "x")]
     ),
     "whole keyless table": lambda: (
         FakeBatch(7, start_epoch=5).snapshot(OTHER, 7, append=False, first=True, last=True).chunk(BARE, [(9, "x")])
     ),
-    "counted rows": lambda: FakeBatch(7, start_epoch=5).live(OTHER).images(BARE, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
+    "counted rows": lambda: FakeBatch(7, start_epoch=5).images(BARE, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
 }
 
 ONLY_PLAIN = ("partial images", "whole keyless table", "counted rows")
@@ -122,12 +122,12 @@ def test_statements_between_decision_and_writes(
     ]
     decide = BatchWriter._decide
 
-    def interrupted(writer: BatchWriter, session: SparkSession, batch: Batch) -> Any:
+    def interrupted(writer: BatchWriter, session: SparkSession, batch: Batch, before: Any) -> Any:
         if batch.parts:
             mysql_server.execute(*statements)
             statements.clear()
         session.catalog.clearCache()
-        return decide(writer, session, batch)
+        return decide(writer, session, batch, before)
 
     lake = Lake.at(tmp_path / "lake")
     monkeypatch.setattr(BatchWriter, "_decide", interrupted)

@@ -72,12 +72,12 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     first, changes, more = FakeBatch(1), FakeBatch(2), FakeBatch(3)
     for table, rows in FIRST.items():
         first.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, rows)
-        changes.live(table.name).images(table, CHANGES[table])
+        changes.images(table, CHANGES[table])
     writer.write(first.frame(spark), 1)
     writer.write(changes.frame(spark), 2)
     for folder in (lake.current(KINDS.name), lake.changelog(KINDS.name)):
         write_checkpoint(folder)
-    more.live(KINDS.name).images(KINDS, [("d", 10, *kinds(7)), ("c", 20, *kinds(50))])
+    more.images(KINDS, [("d", 10, *kinds(7)), ("c", 20, *kinds(50))])
     writer.write(more.frame(spark), 3)
     writer.close()
     return lake
@@ -204,7 +204,7 @@ def test_every_reader_opens_tables_of_every_name(spark: SparkSession, tmp_path: 
     for number, table in enumerate(tables):
         rows = [(n, f"{number} {n}") for n in range(3)]
         first.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, rows)
-        changes.live(table.name).images(table, [("d", 10, 1, f"{number} 1"), ("c", 20, 7, table.name)])
+        changes.images(table, [("d", 10, 1, f"{number} 1"), ("c", 20, 7, table.name)])
     writer.write(first.frame(spark), 1)
     writer.write(changes.frame(spark), 2)
     folders, changelogs = ([folder(name) for name in ODD_NAMES] for folder in (lake.current, lake.changelog))

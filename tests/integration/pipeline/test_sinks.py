@@ -74,7 +74,7 @@ def first_read(*values: tuple[Any, ...], table: FakeTable = ORDERS) -> FakeBatch
 
 
 def live(epoch: int, *images: tuple[Any, ...], table: FakeTable = ORDERS, file: int = 1) -> FakeBatch:
-    return FakeBatch(epoch).live(table.name).images(table, images, file=file)
+    return FakeBatch(epoch).images(table, images, file=file)
 
 
 def test_spark_vacuums_a_table_of_which_few_rows_are_deleted(bench: Bench) -> None:
@@ -159,7 +159,7 @@ def test_a_committed_batch_is_not_written_again(bench: Bench) -> None:
     report = bench.write(live(2, ("c", 10, 2, "b")))
     assert report.replayed
     assert bench.version() == before
-    for behind in (first_read((1, "a")), FakeBatch(3, start_epoch=1).live(NAME).images(ORDERS, [("c", 10, 2, "b")])):
+    for behind in (first_read((1, "a")), FakeBatch(3, start_epoch=1).images(ORDERS, [("c", 10, 2, "b")])):
         with pytest.raises(TargetError, match="checkpoint is older"):
             bench.write(behind)
     assert bench.log() == [("r", 1, None), ("c", 2, None)]
@@ -196,7 +196,7 @@ def test_the_ledger_row_is_a_consistent_view(bench: Bench) -> None:
     bench.write(
         first_read((1, "a")).snapshot(items.name, 1, append=True, first=True, last=True).chunk(items, [(1, "i")])
     )
-    bench.write(live(2, ("c", 10, 2, "b")).live(items.name).images(items, [("c", 11, 2, "j")]))
+    bench.write(live(2, ("c", 10, 2, "b")).images(items, [("c", 11, 2, "j")]))
     bench.write(live(3, ("c", 20, 3, "c")))
 
     def view(**at: Any) -> dict[str, int]:
@@ -237,7 +237,7 @@ def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
         for row in lake_dicts(bench.lake.schema_history)
     ]
     assert history == [("shop", "orders", "alter", "applied", None)]
-    alone = FakeBatch(3).live(NAME)
+    alone = FakeBatch(3)
     widest = FakeTable(columns=(*wider.columns, ("price", "double")))
     price = [AddedColumn("price", nullable=False, default="0.5")]
     bench.write(alone.ddl(NAME, "ALTER TABLE orders ADD price ...", "alter", 5, adds=price, schema=widest))
@@ -280,7 +280,7 @@ def test_columns_are_dropped_renamed_and_widened_once(bench: Bench) -> None:
     assert dict(bench.spark.read.format("delta").load(bench.lake.changelog(NAME)).dtypes)["n"] == "bigint"
     bench.write(live(3, ("d", 10, 3, 1 << 40, "c"), table=AFTER))
     narrower = FakeTable(columns=(("id", "bigint"), ("n", "bigint")))
-    alone = FakeBatch(4).live(NAME)
+    alone = FakeBatch(4)
     alone.ddl(NAME, "ALTER TABLE orders DROP name", "alter", 5, adds=[DroppedColumn("name")], schema=narrower)
     assert bench.write(alone).tables[NAME].state == "live"
     assert bench.rows() == [row[:2] for row in expected if row[0] != 3]
@@ -297,7 +297,7 @@ def test_a_dropped_column_may_stay_without_values(bench: Bench) -> None:
     assert report.tables[NAME].state == "live"
     assert bench.rows() == [*expected[:2], expected[3], (5, 5, "e", None)]
     back = FakeTable(columns=(*AFTER.columns, ("old", "string")))
-    added = FakeBatch(4).live(NAME).ddl(NAME, "ALTER TABLE orders ADD old TEXT", "alter", 5, adds=[AddedColumn("old")])
+    added = FakeBatch(4).ddl(NAME, "ALTER TABLE orders ADD old TEXT", "alter", 5, adds=[AddedColumn("old")])
     assert bench.write(added.images(back, [("c", 10, 6, 6, "f", "o")])).tables[NAME].state == "stale"
     again = FakeBatch(5).snapshot(NAME, 5, append=False, first=True, last=True).chunk(back, [(6, 6, "f", "o")])
     assert bench.write(again).tables[NAME].state == "live"
@@ -337,7 +337,7 @@ def test_columns_that_do_not_fit_hold_the_table_and_a_reread_replaces_it(bench: 
     items = FakeTable("shop.items")
     bench = Bench(bench.spark, Path(bench.lake.path), ("current",))
     bench.write(first_read((1, "a"), (2, "b")))
-    batch = live(2, ("c", 10, 3, 3), table=retyped).live(items.name).images(items, [("c", 11, 1, "x")])
+    batch = live(2, ("c", 10, 3, 3), table=retyped).images(items, [("c", 11, 1, "x")])
     report = bench.write(batch)
     assert report.tables[NAME].state == "stale"
     assert bench.rows() == [(1, "a"), (2, "b")]
@@ -356,14 +356,14 @@ def test_a_changelog_that_cannot_hold_a_type_stops_its_table_alone(bench: Bench)
     retyped = FakeTable(columns=(("id", "bigint"), ("item", "int")))
     items = FakeTable("shop.items")
     bench.write(first_read((1, "a")))
-    report = bench.write(live(2, ("c", 10, 3, 3), table=retyped).live(items.name).images(items, [("c", 11, 1, "x")]))
+    report = bench.write(live(2, ("c", 10, 3, 3), table=retyped).images(items, [("c", 11, 1, "x")]))
     assert (report.tables[NAME].state, report.tables[items.name].state) == ("stopped", "live")
     assert [op for op, *_ in bench.log()] == ["r"]
     folder = Path(bench.lake.changelog(NAME))
     remedy = f"move {folder} away, then read the table again with: headgate run --resnapshot '{NAME}'"
     assert report.warnings[0].endswith(remedy)
     folder.rename(folder.with_name("away"))
-    again = FakeBatch(3).live(items.name).snapshot(NAME, 3, append=False, first=True, last=True)
+    again = FakeBatch(3).snapshot(NAME, 3, append=False, first=True, last=True)
     report = bench.write(again.chunk(retyped, [(1, 1), (3, 3)]))
     assert report.tables[NAME].state == "live"
     assert [op for op, *_ in bench.log()] == ["r", "r"], "a new changelog begins"
@@ -467,7 +467,7 @@ def test_what_is_handed_back(bench: Bench) -> None:
 
 def test_a_dropped_table_keeps_its_rows_and_is_no_alarm(bench: Bench) -> None:
     bench.write(first_read((1, "a")))
-    report = bench.write(FakeBatch(2).live(NAME).ddl(NAME, "DROP TABLE orders", "drop", 5))
+    report = bench.write(FakeBatch(2).ddl(NAME, "DROP TABLE orders", "drop", 5))
     assert report.tables[NAME].state == "dropped"
     assert report.warnings == (f"{NAME} is dropped, and its rows stay: DROP TABLE orders",)
     bench.restart()
@@ -520,7 +520,7 @@ def test_two_pipelines_on_one_target(bench: Bench, spark: SparkSession) -> None:
     second = Bench(spark, Path(bench.lake.path))
     bench.write(first_read((1, "a")))
     with pytest.raises(TargetError, match="two pipelines"):
-        second.write(FakeBatch(2, start_epoch=0).live(NAME).images(ORDERS, [("c", 10, 2, "b")]))
+        second.write(FakeBatch(2, start_epoch=0).images(ORDERS, [("c", 10, 2, "b")]))
     with pytest.raises(TargetError, match="belongs to pipeline"):
         BatchWriter(spark, bench.lake, "other", ("current",))
 

@@ -109,7 +109,7 @@ def test_a_new_column_a_truncate_and_a_reread(bench: Bench) -> None:
     bench.write(batch)
     assert rows(bench) == [("x", 1, 1), ("x", 1, 1)]
     # Rows may have changed unseen: one that the copy never had is no error, and takes nothing.
-    waiting = FakeBatch(4).about(NAME, state="snapshotting", since_epoch=None)
+    waiting = FakeBatch(4).about(NAME, state="queued")
     bench.write(waiting.images(wider, [("d", 5, "x", 9, 9)]))
     assert rows(bench) == [("x", 1, 1), ("x", 1, 1)]
     again = FakeBatch(5).snapshot(NAME, 5, append=False, first=True, last=True)

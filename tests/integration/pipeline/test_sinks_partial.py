@@ -120,6 +120,6 @@ def test_a_key_that_comes_out_of_an_unread_range_has_the_table_read_again(bench:
 
 def test_a_table_without_a_key_has_whole_images(bench: Bench) -> None:
     keyless = FakeTable(NAME, GOODS.columns, ())
-    bench.write(FakeBatch(1).live(NAME).images(keyless, [("c", 1, 1, "a", 1)]))
+    bench.write(FakeBatch(1).images(keyless, [("c", 1, 1, "a", 1)]))
     with pytest.raises(DecodeError, match="partial"):
         bench.write(live(2, ("b", 1, 1, "a", 1), ("u", 1, 1, "b", ...), table=keyless))

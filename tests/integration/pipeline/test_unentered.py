@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headgate.decide import Policy
-from headgate.lake import DeltaPath, UnenteredBatches
+from headgate.lake import DeltaPath, Place, UnenteredBatches
 from headgate.sinks import BatchWriter
 from tests.fix_carrier import Crash, FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_dicts, operations
@@ -55,13 +55,23 @@ class Marking(Bench):
         self.writer = BatchWriter(self.spark, self.lake, "shop", self.modes, policy=lambda _: policy)
 
 
+class Sharded(Bench):
+    """With tables that are merged into ``shop.all``."""
+
+    def restart(self) -> None:
+        self.writer = BatchWriter(self.spark, self.lake, "shop", self.modes, policy=self.policy)
+
+    def policy(self, table: str) -> Policy:
+        return replace(Policy.of(self.modes), place=Place("shop.all", table.partition(".")[0], "_shard"))
+
+
 def make(spark: SparkSession, path: Path, *modes: str, kind: type[Bench] = Bench) -> Lost:
     return Lost(kind(spark, path / "with_loss", modes), kind(spark, path / "without", modes))
 
 
 def resumed(epoch: int, *images: tuple[Any, ...], after: int, table: FakeTable = ORDERS) -> FakeBatch:
     """A batch of a stream that begins at the ledger's newest row."""
-    return FakeBatch(epoch, start_epoch=after).live(table.name).images(table, images)
+    return FakeBatch(epoch, start_epoch=after).images(table, images)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +105,7 @@ def test_without_writes_of_the_next_batch(spark: SparkSession, tmp_path: Path) -
         lambda: first_read((1, "a")),
         lambda: FakeBatch(2).snapshot(others.name, 2, append=True, first=True, last=True).chunk(others, [(7, "x")]),
     )
-    lost = live(3, ("c", 10, 2, "b")).live(others.name).images(others, [("c", 11, 8, "y")])
+    lost = live(3, ("c", 10, 2, "b")).images(others, [("c", 11, 8, "y")])
     lakes.lose(lost, NAME, others.name)
     lakes.write(lambda: resumed(10, ("c", 10, 2, "b"), after=2))
     lakes.assert_equal(NAME, others.name)
@@ -104,6 +114,32 @@ def test_without_writes_of_the_next_batch(spark: SparkSession, tmp_path: Path) -
         lakes.with_loss.version(others.name),
         DeltaPath(spark, lakes.with_loss.lake.changelog(others.name)).version(),
     )
+
+
+def test_a_merged_table_shows_the_restored_shards(spark: SparkSession, tmp_path: Path) -> None:
+    """Although the next batch names all of them, and writes none."""
+    lakes, shards = make(spark, tmp_path, "current", kind=Sharded), [FakeTable("a.orders"), FakeTable("b.orders")]
+
+    def first() -> FakeBatch:
+        fake = FakeBatch(1)
+        for shard in shards:
+            fake.snapshot(shard.name, 1, append=True, first=True, last=True).chunk(shard, [(1, "a")])
+        return fake
+
+    def statements() -> FakeBatch:
+        fake = FakeBatch(10, start_epoch=1)
+        for shard in shards:
+            fake.ddl(shard.name, "ALTER TABLE orders ADD INDEX (item)", "alter", 10, adds=[])
+        return fake
+
+    lakes.write(first)
+    lakes.lose(FakeBatch(2).images(shards[0], [("c", 10, 2, "lost")]), *(shard.name for shard in shards))
+    lakes.write(statements)
+    shown = [
+        sorted((row["_shard"], row["id"]) for row in lake_dicts(one.lake.current("shop.all")))
+        for one in (lakes.with_loss, lakes.without)
+    ]
+    assert shown == [[("a", 1), ("b", 1)]] * 2
 
 
 def test_a_table_that_the_ledger_lacks(spark: SparkSession, tmp_path: Path) -> None:

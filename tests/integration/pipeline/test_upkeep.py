@@ -46,7 +46,7 @@ class Upkept:
             if self.epoch == 1:
                 batch.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, [(1, "row")])
             else:
-                batch.live(table.name).images(table, [("c", 10, self.epoch, "row")])
+                batch.images(table, [("c", 10, self.epoch, "row")])
         return batch
 
     def upkeep(self) -> None:

@@ -97,8 +97,8 @@ def test_a_replay_from_another_server_takes_out_what_the_first_try_wrote(spark: 
             FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True).chunk(table, [(1, "a"), (2, "b")])
         )
         images = [("b", 10, 1, "a"), ("u", 10, 1, "A"), ("d", 20, 2, "b"), ("c", 30, 3, "c")]
-        copy.crash(FakeBatch(2).live(NAME).images(table, images, file=2))
-        copy.write(FakeBatch(2).live(NAME).images(table, images, file=file))
+        copy.crash(FakeBatch(2).images(table, images, file=2))
+        copy.write(FakeBatch(2).images(table, images, file=file))
         assert sorted(lake_rows(copy.lake.current(NAME), ["id", "item"])) == [(1, "A"), (3, "c")]
 
 
@@ -108,7 +108,7 @@ def test_a_commit_in_between_is_a_conflict_and_the_keys_are_looked_up_again(
     table = FakeTable(NAME)
     copy = Copy(spark, tmp_path, upserts=True)
     copy.write(first_two(table))
-    copy.write(FakeBatch(2).live(NAME).images(table, [("c", 10, 3, "c")]))
+    copy.write(FakeBatch(2).images(table, [("c", 10, 3, "c")]))
 
     compacted: list[Any] = []
 
@@ -120,7 +120,7 @@ def test_a_commit_in_between_is_a_conflict_and_the_keys_are_looked_up_again(
         return make(*args)
 
     monkeypatch.setattr(_commit, "_make", overtaken)
-    copy.write(FakeBatch(3).live(NAME).images(table, [("b", 10, 1, "a"), ("u", 10, 1, "A"), ("d", 20, 3, "c")]))
+    copy.write(FakeBatch(3).images(table, [("b", 10, 1, "a"), ("u", 10, 1, "A"), ("d", 20, 3, "c")]))
     assert sorted(lake_rows(copy.lake.current(NAME), ["id", "item"])) == [(1, "A"), (2, "b")]
     assert copy.operations()[:2] == ["STREAMING UPDATE", "OPTIMIZE"]
     files = {Path(file).name for file in copy.delta().read().inputFiles()}
@@ -140,7 +140,7 @@ def test_small_files_are_folded_beside_the_batches(
     copy = Copy(spark, tmp_path, upserts=True)
     copy.write(first_two(table))
     for epoch in range(2, 14):
-        copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch + 1, f"row {epoch}")]))
+        copy.write(FakeBatch(epoch).images(table, [("c", 10, epoch + 1, f"row {epoch}")]))
         copy.fold()
     files = len(copy.delta().read().inputFiles())
     assert files <= 8, "12 batches and a first read, each of which adds a file"

@@ -190,3 +190,25 @@ def test_a_pipeline_without_the_excluded_columns(
     assert all({"ssn", "pin"}.isdisjoint(row) for row in [*rows, *lake_dicts(runs.lake.changelog(table))])
     (result,) = verify(runs.config())
     assert (result.state, result.equal, result.differences) == ("live", 3, 0)
+
+
+@pytest.mark.long
+def test_a_table_without_a_grant_is_stopped_when_it_changes(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """Only the log shows it, so nobody has read its earlier rows."""
+    runs = Runs(spark, world.server, world.db, tmp_path)
+    runs._template_values["url"] = world.url
+    (tmp_path / "secret").write_text(PASSWORD)
+    runs.tables = f'["{world.db}.*"]'
+    table = f"{world.db}.p"
+    runs.do("CREATE TABLE q (id INT PRIMARY KEY)", "INSERT INTO q VALUES (1)")
+    world.grant(f"SELECT ON {world.db}.q")
+    runs.run()
+    runs.do("UPDATE p SET age = 40 WHERE id = 1", "INSERT INTO q VALUES (2)")
+    runs.run()
+    states = newest_row(runs.lake).tables
+    assert (states[f"{world.db}.q"].state, states[table].state) == ("live", "stopped")
+    assert f"GRANT SELECT ON `{world.db}`.`p`" in (states[table].reason or "")
+    world.grant(f"SELECT ON {table}")
+    Pipeline(runs.config(), spark).run(once=True, resnapshot=[table])
+    assert newest_row(runs.lake).tables[table].state == "live"
+    assert sorted((row["id"], row["age"]) for row in lake_dicts(runs.lake.current(table))) == [(1, 40), (2, 31)]

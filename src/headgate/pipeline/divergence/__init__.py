@@ -7,14 +7,25 @@
 ``_skips``              operations that are skipped
 ``_unfollowed_tables``  patterns that no longer include a table
 ``_hidden_columns``     columns that the user must not read
+``_denied_tables``      tables that the user must not read
 ======================  ===========================================================================
 """
 
 from headgate.pipeline.divergence._changed_settings import ChangedSettings
+from headgate.pipeline.divergence._denied_tables import DeniedTables
 from headgate.pipeline.divergence._foreign_keys import ForeignKeys
 from headgate.pipeline.divergence._hidden_columns import HiddenColumns
 from headgate.pipeline.divergence._join import Detector, join
 from headgate.pipeline.divergence._skips import Skips
 from headgate.pipeline.divergence._unfollowed_tables import UnfollowedTables
 
-__all__ = ["ChangedSettings", "Detector", "ForeignKeys", "HiddenColumns", "Skips", "UnfollowedTables", "join"]
+__all__ = [
+    "ChangedSettings",
+    "DeniedTables",
+    "Detector",
+    "ForeignKeys",
+    "HiddenColumns",
+    "Skips",
+    "UnfollowedTables",
+    "join",
+]
