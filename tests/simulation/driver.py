@@ -138,8 +138,9 @@ class Pipeline:
         """
         log = world.main.log
         plan = {(log[i].origin, log[i].number): log[i].commit_us for i in world.main.indexes(part)}
-        known = {key: before.log[index].commit_us for key, index in before.places.items() if key in plan}
-        self.is_mixed |= any(plan[key] != us for key, us in known.items())
+        if before is not world.main:
+            known = ((before.places.get(key), us) for key, us in plan.items())
+            self.is_mixed |= any(index is not None and before.log[index].commit_us != us for index, us in known)
         return plan
 
 

@@ -28,7 +28,9 @@ from tests.simulation.driver import Driver
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
 from tests.simulation.relay import RelayEpisode
 from tests.simulation.rooms import Contents, LogSegment, log_order, newest_stored_scn, stored_segments
+from tests.simulation.sinks import CurrentTable
 from tests.simulation.source import Server
+from tests.simulation.store import Store
 
 STEPS = 20_000
 SEEDS = 150
@@ -240,6 +242,30 @@ def _no_watermarks() -> AbstractContextManager[Any]:
     return patch.object(Batch, "_add", without)
 
 
+def _messages_are_sent_again() -> AbstractContextManager[Any]:
+    """A repeated batch does not ask whether the brokers have it."""
+    return patch.object(KafkaTarget, "_newest_sent", lambda self: None)
+
+
+def _completed_from_the_newest_version() -> AbstractContextManager[Any]:
+    """A repeated batch completes its partial images from what its first attempt wrote."""
+
+    def newest(self: CurrentTable, _: int | None) -> Any:
+        return self._joined(self.delta.known(files=True))
+
+    return patch.object(CurrentTable, "_rows_at", newest)
+
+
+def _versions_are_replaced() -> AbstractContextManager[Any]:
+    """A commit replaces the version that another one has made, so rows that were written before it name other states."""
+
+    def write(self: Store, folder: str, name: str, content: bytes) -> bool:
+        self.write(folder, name, content)
+        return True
+
+    return patch.object(Store, "write_new", write)
+
+
 @pytest.mark.parametrize(
     "without",
     [
@@ -256,6 +282,9 @@ def _no_watermarks() -> AbstractContextManager[Any]:
         _no_log_order,
         _a_copy_is_not_counted,
         _no_watermarks,
+        _messages_are_sent_again,
+        _completed_from_the_newest_version,
+        _versions_are_replaced,
         pytest.param(_stale_tables_are_forgotten, marks=pytest.mark.long),
     ],
 )
@@ -283,7 +312,12 @@ def _open_transactions_stay() -> AbstractContextManager[Any]:
     return patch.object(LogSegment, "drop_open", lambda self: None)
 
 
-@pytest.mark.parametrize("without", [_later_windows_stay, _open_transactions_stay])
+def _gaps_stay() -> AbstractContextManager[Any]:
+    """An archive that starts keeps what comes before a missing segment."""
+    return patch.object(LogSegment, "precedes", lambda self, following: True)
+
+
+@pytest.mark.parametrize("without", [_later_windows_stay, _open_transactions_stay, _gaps_stay])
 def test_a_missing_mend_of_the_relay_is_noticed(without: Callable[[], AbstractContextManager[Any]]) -> None:
     with without():
         for seed in range(SEEDS):

@@ -127,7 +127,8 @@ class HistoryCheck:
 
         read_on = read_on if hint is None else hint.server_uuid
 
-        known = NOTHING if last is None else parse_position(last.gtid) - state.purged
+        read_key = NOTHING if last is None else parse_position(last.gtid)
+        known = read_key - state.purged
         at = hint if hint is not None and hint.server_uuid == state.uuid else None
         part, begin = self._last_part(new, state.uuid, at)
         candidates = part.newest(_FEW)
@@ -138,14 +139,14 @@ class HistoryCheck:
         read_before = last if known else None  # in a rewritten log, new transactions may come before its namesake
         for gtids, position in reads:
             for header in self._server.headers(gtids, position) if gtids else ():
-                if read_before is not None and str(header.key) == read_before.gtid:
+                if read_before is not None and header.key == read_key:
                     check_header(header, read_before, read_on)
-                last, hint = header.last, header.hint
                 newest = header
-        if newest is not None and candidates != part:
+        if newest is None:
+            return last, hint
+        if candidates != part:
             newest = self._server.last_header(newest, executed, part - candidates)
-            last, hint = newest.last, newest.hint
-        return last, hint
+        return newest.last, newest.hint
 
     def _last_part(self, new: Position, server_uuid: str, at: Hint | None) -> tuple[Position, Hint | None]:
         """Return the last part of ``new`` in the log, and a position before it.
