@@ -66,6 +66,8 @@ class Pipeline:
     """Whether the history was rewritten during a planning."""
     judged: int = 0
     """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
+    has_parts: bool = False
+    """Whether a table has partial images."""
     has_second: bool = False
     """Whether a second driver has run."""
     has_lost_batch: bool = False

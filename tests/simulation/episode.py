@@ -140,6 +140,7 @@ class Episode:
             choose.pick(("1", "1", "0.3")),
             choose.pick((None, None, 80)),
             judged=world.rewritten,
+            has_parts=any(SHAPES[table].logs_parts for table in world.tables),
         )
         world.known_rewrites = world.rewritten
         self.oracle, self._driver = Oracle(world, self.pipeline), None

@@ -1,9 +1,10 @@
 """The oracle. It reads logs and data files as any reader of Delta would, and nothing of headgate judges.
 
 After each batch: each new row of the ledger has a greater epoch, a GTID set that contains the one before, and for each
-``live`` table exactly the rows that the source had at that set. At rest: each row that was judged still names these, the ledger has everything, each table is
-``live`` and equal to the source, the changelog has each change once, in the order of the source's log, the versions of
-a history follow each other, and each is a change of the source. Kafka is judged as its consumers see it (``messages``).
+``live`` table exactly the rows that the source had at that set. At rest: that still holds for each row, the ledger has
+everything, each table is ``live`` and equal to the source, the changelog has each change once, in the order of the
+source's log, the versions of a history follow each other, and each is a change of the source. Kafka is judged as its
+consumers see it (``messages``).
 """
 
 from __future__ import annotations
@@ -95,7 +96,6 @@ class Oracle:
         self._versions.clear()
         for row in self._rows:
             self._judge_tables(row)
-            self._world.count("kept row judged")
 
     def _judge(self, row: tuple[Any, ...], before: tuple[Any, ...] | None) -> None:
         if before is not None and row[_EPOCH] <= before[_EPOCH]:

@@ -51,7 +51,7 @@ _SERVERS: Final = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9
 _HEATS: Final = (0, 0, 400, 120, 40)
 """A process ends at one of so many file operations; 0: at none."""
 _LOG_BYTES, _MEMORY, _DISK = 12_000, 16 << 10, 24 << 10
-_FOLDER: Final = next((folder for folder in ("/dev/shm",) if os.access(folder, os.W_OK)), None)  # noqa: S108
+_FOLDER: Final = next((folder for folder in ("/dev/shm",) if os.access(folder, os.W_OK)), None)
 """Files of episodes: in memory, where Linux has such a folder, as no episode needs a disk."""
 _EOP: Final = -2
 _HEAD: Final = struct.Struct(">ihqhhqh")
