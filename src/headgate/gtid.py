@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import struct
+import uuid as _uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
@@ -511,7 +512,7 @@ def _parse_source(piece: str, parts: dict[_Key, list[Interval]]) -> None:
     head, *rest = (part.strip().lower() for part in piece.split(":"))
     if not _UUID.fullmatch(head) or head.startswith("{") != head.endswith("}") or head.count("-") not in (0, 4):
         raise ConfigError(f"not a GTID set: {piece.strip()!r} does not begin with a server UUID")
-    uuid, tag, open_tag = bytes.fromhex(head.strip("{}").replace("-", "")), "", True
+    uuid, tag, open_tag = _uuid.UUID(head).bytes, "", True
     for part in rest:
         interval = _INTERVAL.fullmatch(part)
         if interval:

@@ -255,10 +255,9 @@ class Snapshot:
                 changes["protocol"] = action["protocol"]
         if transactions:
             changes["transactions"] = {**self.transactions, **transactions}
-        if any("domainMetadata" in action for action in done):
-            changes["domains"] = _domains_after(self.domains, done)
+        made = replace(self, version=version, domains=_domains_after(self.domains, done), **changes)
         if files:
-            names = replace(self, **changes).names if "metadata" in changes else self.names
+            names = made.names
             kept = dict(self.files)
             for action in done:
                 if "remove" in action:
@@ -266,8 +265,8 @@ class Snapshot:
             if names != self.names:
                 kept = {path: replace(file, names=names) for path, file in kept.items()}
             kept |= {str(action["add"]["path"]): DataFile(action["add"], names) for action in done if "add" in action}
-            changes["files"] = kept
-        return replace(self, version=version, **changes)
+            made = replace(made, files=kept)
+        return made
 
     def is_in(self, folder: str) -> bool:
         """Return whether the table still has this version as :class:`TableLog` read it: no other table replaced it."""

@@ -127,8 +127,7 @@ class HistoryCheck:
 
         read_on = read_on if hint is None else hint.server_uuid
 
-        read_key = NOTHING if last is None else parse_position(last.gtid)
-        known = read_key - state.purged
+        known = NOTHING if last is None else parse_position(last.gtid) - state.purged
         at = hint if hint is not None and hint.server_uuid == state.uuid else None
         part, begin = self._last_part(new, state.uuid, at)
         candidates = part.newest(_FEW)
@@ -139,14 +138,14 @@ class HistoryCheck:
         read_before = last if known else None  # in a rewritten log, new transactions may come before its namesake
         for gtids, position in reads:
             for header in self._server.headers(gtids, position) if gtids else ():
-                if read_before is not None and header.key == read_key:
+                if read_before is not None and str(header.key) == read_before.gtid:
                     check_header(header, read_before, read_on)
+                last, hint = header.last, header.hint
                 newest = header
-        if newest is None:
-            return last, hint
-        if candidates != part:
+        if newest is not None and candidates != part:
             newest = self._server.last_header(newest, executed, part - candidates)
-        return newest.last, newest.hint
+            last, hint = newest.last, newest.hint
+        return last, hint
 
     def _last_part(self, new: Position, server_uuid: str, at: Hint | None) -> tuple[Position, Hint | None]:
         """Return the last part of ``new`` in the log, and a position before it.
