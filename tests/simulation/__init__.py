@@ -29,8 +29,8 @@ and its judgement; an answer lost, late, failed or repeated; a kill, start, sign
 lost checkpoint. Of a relay also: an operation on a file; a transaction archived, appended to the buffer, consumed.
 
 **The oracle** (``oracle``) reads the logs of tables itself. Each row of the ledger must name states that the source
-had, and still does at rest. There the lake is the source, changelogs have each change once and in order, so do Kafka's consumers
-(``messages``), and histories have versions that follow each other.
+had, and still does at rest. There the lake is the source, changelogs have each change once and in order, so do Kafka's
+consumers (``messages``), and histories have versions that follow each other.
 
 **Seeds.** An episode is a seed and the seeds of its steps (``episode``). A failing one is repeated by its seed, and
 shrinks by leaving steps out. ``scripts/simulate`` runs episodes behind those of the last run; its figures are added to
