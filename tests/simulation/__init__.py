@@ -14,7 +14,9 @@ values, changed as ``headgate.decide.actions`` says. ``broker``: Kafka's partiti
 ``store``: put-if-absent, with answers that are lost, late, repeated, or wrong. ``world``: time, and the scheduler. Not
 simulated: bytes, sockets, Spark, upkeep, changes of columns, filters.
 
-**The relay** has episodes of its own (``relay``): archive, buffer, and consumers with checkpoints, on real files.
+**The relay** has episodes of its own (``relay``): archive, buffer, and consumers with checkpoints, on real files. A
+damaged archive may begin later, and has no gap. What a loss of power leaves depends on whether the file system uses the
+numbers of deleted files again, so a few of these episodes differ between kinds of file systems.
 
 **Interleavings.** Code of headgate runs in one thread. Wherever it leaves headgate it comes to a boundary
 (``World.pause``), and there the scheduler lets transactions, statements, failovers, a kill or a second process happen.
@@ -27,8 +29,8 @@ and its judgement; an answer lost, late, failed or repeated; a kill, start, sign
 lost checkpoint. Of a relay also: an operation on a file; a transaction archived, appended to the buffer, consumed.
 
 **The oracle** (``oracle``) reads the logs of tables itself. Each row of the ledger must name states that the source
-had; at rest the lake is the source, changelogs have each change once and in order, so do Kafka's consumers
-(``messages``), and histories have versions that follow each other.
+had, and still does at rest. There the lake is the source, changelogs have each change once and in order, so do Kafka's
+consumers (``messages``), and histories have versions that follow each other.
 
 **Seeds.** An episode is a seed and the seeds of its steps (``episode``). A failing one is repeated by its seed, and
 shrinks by leaving steps out. ``scripts/simulate`` runs episodes behind those of the last run; its figures are added to

@@ -66,6 +66,8 @@ class Pipeline:
     """Whether the history was rewritten during a planning."""
     judged: int = 0
     """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
+    has_parts: bool = False
+    """Whether a table has partial images."""
     has_second: bool = False
     """Whether a second driver has run."""
     has_lost_batch: bool = False
@@ -138,8 +140,9 @@ class Pipeline:
         """
         log = world.main.log
         plan = {(log[i].origin, log[i].number): log[i].commit_us for i in world.main.indexes(part)}
-        known = {key: before.log[index].commit_us for key, index in before.places.items() if key in plan}
-        self.is_mixed |= any(plan[key] != us for key, us in known.items())
+        if before is not world.main:
+            known = ((before.places.get(key), us) for key, us in plan.items())
+            self.is_mixed |= any(index is not None and before.log[index].commit_us != us for index, us in known)
         return plan
 
 

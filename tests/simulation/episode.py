@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -38,6 +39,7 @@ from tests.simulation.driver import Driver, Fault, Pipeline
 from tests.simulation.images import open_images
 from tests.simulation.oracle import Oracle
 from tests.simulation.relay import RelayEpisode
+from tests.simulation.rooms import parse_action
 from tests.simulation.sinks import append_ledger_row, keep_until
 from tests.simulation.store import MemoryFolder
 from tests.simulation.tables import SHAPES
@@ -86,6 +88,7 @@ def simulated() -> Iterator[None]:
             "headgate.kafka._target.Producer": Producer,
             "headgate.kafka._target.Topics": Topics,
             "headgate.kafka._target.KafkaTarget._newest_sent": newest_sent,
+            "headgate.delta._log.parse_action": lru_cache(maxsize=65_536)(parse_action),
             "headgate.delta._commit._RETRY": RetryPolicy(tries=5, errors=CommitUnknownError, sleep=_sleep),
         }.items():
             stack.enter_context(patch(name, value))
@@ -137,6 +140,7 @@ class Episode:
             choose.pick(("1", "1", "0.3")),
             choose.pick((None, None, 80)),
             judged=world.rewritten,
+            has_parts=any(SHAPES[table].logs_parts for table in world.tables),
         )
         world.known_rewrites = world.rewritten
         self.oracle, self._driver = Oracle(world, self.pipeline), None
@@ -169,7 +173,7 @@ class Episode:
             world.traffic(5 + choose.below(60))
         elif what < 80 and (self.pipeline.done or choose.below(6)):
             self.batch()
-        elif what < 81:
+        elif what < 82:
             self._lose_batch()
         elif what < 84:
             self._signal()
@@ -279,9 +283,15 @@ class Episode:
         self.world.store.write(self.pipeline.lake.inbox, name, json.dumps(signal).encode())
 
     def _lose_batch(self) -> None:
-        """Run a batch that gets into the tables, and not into the ledger, and remove Spark's checkpoint."""
+        """Run a batch that gets into the tables, and to the brokers, and not into the ledger. Then remove Spark's
+        checkpoint; or let the batch be repeated, on the same server or on another one.
+        """
         self.batch(dies=True)
-        self._lose_checkpoint()
+        what = self.world.choose.below(4)
+        if what < 2:
+            self._lose_checkpoint()
+        elif what == 2:
+            self.world.fail_over(lossy=False)
 
     def _lose_checkpoint(self) -> None:
         """Remove Spark's checkpoint; the next process may be on a machine whose clock is behind."""

@@ -1,9 +1,10 @@
 """The oracle. It reads logs and data files as any reader of Delta would, and nothing of headgate judges.
 
 After each batch: each new row of the ledger has a greater epoch, a GTID set that contains the one before, and for each
-``live`` table exactly the rows that the source had at that set. At rest: the ledger has everything, each table is
-``live`` and equal to the source, the changelog has each change once, in the order of the source's log, the versions of
-a history follow each other, and each is a change of the source. Kafka is judged as its consumers see it (``messages``).
+``live`` table exactly the rows that the source had at that set. At rest: that still holds for each row, the ledger has
+everything, each table is ``live`` and equal to the source, the changelog has each change once, in the order of the
+source's log, the versions of a history follow each other, and each is a change of the source. Kafka is judged as its
+consumers see it (``messages``).
 """
 
 from __future__ import annotations
@@ -84,20 +85,31 @@ class Oracle:
             return
         names = versions[-1]
         rows = sorted((self._world.store.data[name] for name in names), key=lambda row: row[_EPOCH])
-        if [row[_EPOCH] for row in rows[: len(self._rows)]] != [row[_EPOCH] for row in self._rows]:
-            raise Fault("rows of the ledger are in another order than they were written, or missing")
+        if rows[: len(self._rows)] != self._rows:
+            raise Fault("rows of the ledger are in another order than they were written, changed, or missing")
         for row in rows[len(self._rows) :]:
-            self._judge(row)
+            self._judge(row, self._rows[-1] if self._rows else None)
             self._rows.append(row)
 
-    def _judge(self, row: tuple[Any, ...]) -> None:
-        before = self._rows[-1] if self._rows else None
+    def _judge_kept(self) -> None:
+        """Read the tables as of each row of the ledger again, from the logs that are there now."""
+        self._versions.clear()
+        for row in self._rows:
+            self._judge_tables(row)
+
+    def _judge(self, row: tuple[Any, ...], before: tuple[Any, ...] | None) -> None:
         if before is not None and row[_EPOCH] <= before[_EPOCH]:
             raise Fault(f"epoch {row[_EPOCH]} is in the ledger twice")
         counts = counts_of(row[_GTID])
         earlier = counts if before is None or self._pipeline.has_gap else counts_of(before[_GTID])
         if before is not None and any(new < old for new, old in zip(counts, earlier, strict=True)):
             raise Fault(f"the ledger goes back from {before[_GTID]} to {row[_GTID]}")
+        self._judge_tables(row)
+        self._world.count("ledger row judged")
+
+    def _judge_tables(self, row: tuple[Any, ...]) -> None:
+        """Judge the ``live`` tables at the versions of a row."""
+        counts = counts_of(row[_GTID])
         states = self._world.history.get(counts)
         if states is None:
             raise Fault(f"the source was never at {row[_GTID]}")
@@ -108,7 +120,6 @@ class Oracle:
                 if not any(known.get(name, {}) == rows for known in states):
                     expected = states[-1].get(name)
                     raise Fault(f"epoch {row[_EPOCH]}, {row[_GTID]}: {name} is live with {rows}, not {expected}")
-        self._world.count("ledger row judged")
 
     # --- at rest
 
@@ -118,6 +129,7 @@ class Oracle:
         world, server = self._world, self._world.main
         if not self._rows:
             raise Fault("the ledger has no row at rest")
+        self._judge_kept()
         last = self._rows[-1]
         if counts_of(last[_GTID]) != server.counts[-1]:
             raise Fault(f"at rest the ledger has {last[_GTID]}, the source {server.counts[-1]}")

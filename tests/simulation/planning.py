@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from headgate.catalog import TableDef, TablePatterns, TableStats, exact_patterns
@@ -19,6 +20,7 @@ from tests.simulation.world import World
 
 __all__ = ["SimulatedServer"]
 
+_position: Final = lru_cache(maxsize=65_536)(parse_position)
 _RANGE: Final = re.compile(r"`id` (>|<=) (-?\d+)")
 
 
@@ -112,7 +114,7 @@ class SimulatedServer(DirectLog):
     def _header(self, server: Server, index: int) -> TransactionHeader:
         one = server.log[index]
         file, pos, created_s = server.file_of(index)
-        return TransactionHeader(parse_position(one.gtid), one.commit_us, True, server.uuid, file, pos, created_s)
+        return TransactionHeader(_position(one.gtid), one.commit_us, True, server.uuid, file, pos, created_s)
 
     def headers(self, part: Position, hint: Hint | None) -> list[TransactionHeader]:
         del hint

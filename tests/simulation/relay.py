@@ -51,6 +51,8 @@ _SERVERS: Final = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9
 _HEATS: Final = (0, 0, 400, 120, 40)
 """A process ends at one of so many file operations; 0: at none."""
 _LOG_BYTES, _MEMORY, _DISK = 12_000, 16 << 10, 24 << 10
+_FOLDER: Final = next((folder for folder in ("/dev/shm",) if os.access(folder, os.W_OK)), None)
+"""Files of episodes: in memory, where Linux has such a folder, as no episode needs a disk."""
 _EOP: Final = -2
 _HEAD: Final = struct.Struct(">ihqhhqh")
 """Of an event of version 1, from its size on (``Databus``: DbusEventV1)."""
@@ -283,7 +285,7 @@ class RelayEpisode:
 
         :raises Fault: headgate is at fault.
         """
-        with TemporaryDirectory(prefix="headgate-relay-") as name, warnings.catch_warnings():
+        with TemporaryDirectory(prefix="headgate-relay-", dir=_FOLDER) as name, warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # files of a process that ended while it started
             self._folder = Path(name, "0")
             self._folder.mkdir()
@@ -333,6 +335,8 @@ class RelayEpisode:
         for client in self._clients:
             if self._choose.one_in(2):
                 client.keeper = None
+        if segments and self._choose.one_in(8):
+            self._damage_archive()
         power, self._power = self._power, None
         if power is not None:
             self._lives += 1
@@ -341,6 +345,19 @@ class RelayEpisode:
             power.close()
             self._folder, self._archived = left, 0
             self.figures["power lost"] += 1
+
+    def _damage_archive(self) -> None:
+        """Delete a file of the archive, or cut a segment, as another program or a disk may. A cut header is an error."""
+        files = sorted(path for path in (self._folder / "log-1").iterdir() if path.is_file())
+        if not files:
+            return
+        path = self._choose.pick(files)
+        if path.suffix == ".json" or self._choose.one_in(2):
+            path.unlink()
+        else:
+            os.truncate(path, self._choose.below(path.stat().st_size + 1))
+        self._archived = 0
+        self.figures["archive damaged"] += 1
 
     def _start(self) -> _Relay:
         relay = self._relay = _Relay(self._folder)

@@ -9,6 +9,7 @@ from headgate.apply._images import align, drop_before
 from headgate.apply._keyless import Contents
 from headgate.apply._pieces import all_images
 from headgate.apply._row_changes import Ending
+from headgate.delta._actions import parse_action
 from headgate.kafka._log_order import log_order
 from headgate.kafka._producer import ANY_PARTITION
 from headgate.kafka._target import SentBatch
@@ -44,6 +45,7 @@ __all__ = [
     "load_state",
     "log_order",
     "newest_stored_scn",
+    "parse_action",
     "stored_segments",
     "version_changes",
     "whole_table",

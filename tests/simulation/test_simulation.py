@@ -24,10 +24,11 @@ from headgate.snapshot import Window
 from headgate.spark import Planner
 from tests.simulation import reading
 from tests.simulation.__main__ import main
-from tests.simulation.driver import Driver
+from tests.simulation.driver import Driver, Pipeline
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
 from tests.simulation.relay import RelayEpisode
 from tests.simulation.rooms import Contents, LogSegment, log_order, newest_stored_scn, stored_segments
+from tests.simulation.sinks import CurrentTable
 from tests.simulation.source import Server
 
 STEPS = 20_000
@@ -240,6 +241,20 @@ def _no_watermarks() -> AbstractContextManager[Any]:
     return patch.object(Batch, "_add", without)
 
 
+def _messages_are_sent_again() -> AbstractContextManager[Any]:
+    """A repeated batch does not ask whether the brokers have it."""
+    return patch.object(KafkaTarget, "_newest_sent", lambda self: None)
+
+
+def _completed_from_the_newest_version() -> AbstractContextManager[Any]:
+    """A repeated batch completes its partial images from what its first attempt wrote."""
+
+    def newest(self: CurrentTable, _: int | None) -> Any:
+        return self._joined(self.delta.known(files=True))
+
+    return patch.object(CurrentTable, "_rows_at", newest)
+
+
 @pytest.mark.parametrize(
     "without",
     [
@@ -269,6 +284,61 @@ def test_a_missing_mend_is_noticed(without: Callable[[], AbstractContextManager[
     pytest.fail("not noticed")
 
 
+@pytest.mark.parametrize(
+    ("without", "needs"),
+    [
+        (_messages_are_sent_again, lambda one: (one.modes[-1], one.delivery) == ("kafka", "exactly-once")),
+        (_completed_from_the_newest_version, lambda one: one.has_parts),
+    ],
+)
+def test_a_missing_mend_of_repeated_batches_is_noticed(
+    without: Callable[[], AbstractContextManager[Any]], needs: Callable[[Pipeline], bool]
+) -> None:
+    """Each batch but the first gets into tables and brokers, and is repeated, on the other server."""
+    with without():
+        for seed in range(1, SEEDS + 1):
+            try:
+                _repeat_batches(seed, needs)
+            except Fault:
+                break
+        else:
+            pytest.fail("not noticed")
+    _repeat_batches(seed, needs)
+
+
+def _repeat_batches(seed: int, needs: Callable[[Pipeline], bool]) -> None:
+    episode = Episode(seed)
+    if not needs(episode.pipeline):
+        return
+    world, episode.world.heat = episode.world, 0
+    assert episode.batch()
+    for _ in range(4):
+        world.traffic(30)
+        world.heal()
+        episode.batch(dies=True)
+        world.fail_over(lossy=False)
+        assert episode.batch()
+    episode._rest()
+
+
+def test_a_kept_row_that_moves_is_noticed() -> None:
+    """The rows of a table's older version change after its row of the ledger was judged."""
+    episode = Episode(1)
+    episode.world.heat = 0
+    for _ in range(3):
+        episode.world.traffic(30)
+        episode.world.heal()
+        assert episode.batch()
+    episode._rest()
+    first, *_ = episode.oracle._rows
+    table, version = next((one["table"], one["version"]) for one in first[4] if one["state"] == "live")
+    folder = episode.pipeline.lake.current(table, None)
+    older, newer = (set(episode.oracle._files(folder)[at]) for at in (version, -1))
+    episode.world.store.data[min(older - newer)] = {}
+    with pytest.raises(Fault, match=rf"epoch {first[1]}, .* {table} is live with"):
+        episode.oracle.judge_end()
+
+
 def _later_windows_stay() -> AbstractContextManager[Any]:
     """A buffer that starts keeps windows that come again."""
 
@@ -283,7 +353,12 @@ def _open_transactions_stay() -> AbstractContextManager[Any]:
     return patch.object(LogSegment, "drop_open", lambda self: None)
 
 
-@pytest.mark.parametrize("without", [_later_windows_stay, _open_transactions_stay])
+def _gaps_stay() -> AbstractContextManager[Any]:
+    """An archive that starts keeps what comes before a missing segment."""
+    return patch.object(LogSegment, "precedes", lambda self, following: True)
+
+
+@pytest.mark.parametrize("without", [_later_windows_stay, _open_transactions_stay, _gaps_stay])
 def test_a_missing_mend_of_the_relay_is_noticed(without: Callable[[], AbstractContextManager[Any]]) -> None:
     with without():
         for seed in range(SEEDS):
