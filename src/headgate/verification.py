@@ -133,11 +133,13 @@ class Verification:
         if skipped:
             reason = f"not compared: skip leaves out {' and '.join(f'{one}s' for one in skipped)}"
             return TableResult(table, row.tables[table].state, remark=reason), row
+        last = ""
         for _ in range(_TRIES):
             try:
                 result = verify_table(comparer, row, table, newer=self._newer_row)
                 return (result.keeping_removed() if self._config.keeps_removed(table) else result), row
             except HeadgateError as error:
+                last = error.message
                 is_temporary = isinstance(error, (ChunkRetryError, SchemaChangedError))
                 newer_row = self._newer_row(row, wait=is_temporary)
                 if newer_row is not None:
@@ -146,7 +148,7 @@ class Verification:
                 if isinstance(error, (ChunkRetryError, UnreadableTableError, UnsupportedError)):
                     return TableResult(table, "undecided", remark=error.message), row
                 raise
-        return TableResult(table, "undecided", remark=f"each of {_TRIES} tries failed; verify again"), row
+        return TableResult(table, "undecided", remark=f"each of {_TRIES} tries failed, the last one: {last}"), row
 
     def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
         """Return the newest ledger row if newer than this one; with ``wait``, wait while the pipeline runs."""
