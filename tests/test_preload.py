@@ -28,15 +28,15 @@ _ROOMS = ("binlog", "columns", "compare", "delta", "kernels", "mysql", "replicat
 
 def overloads() -> dict[str, int]:
     """Each compiled function of these rooms that is loaded, and for how many combinations of types it is."""
-    found = {}
+    number_of = {}
     for room in _ROOMS:
         package = importlib.import_module(f"headgate.{room}")
         for one in pkgutil.iter_modules(package.__path__, f"headgate.{room}."):
             module = sys.modules.get(one.name)
             for name, value in vars(module).items() if module is not None else ():
                 if hasattr(value, "py_func"):
-                    found[f"{value.py_func.__module__}.{name}"] = len(value.signatures)
-    return found
+                    number_of[f"{value.py_func.__module__}.{name}"] = len(value.signatures)
+    return number_of
 
 
 def decode_a_log() -> None:
@@ -76,8 +76,8 @@ def look_keys_up() -> None:
         if keys.data is not None:
             sizes, data = pa.py_buffer(keys.offsets.tobytes()), pa.py_buffer(keys.data.tobytes())
             parts.append(pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2, [None, sizes, data]))
-        found, _ = KeyIndex.of(pa.table(parts, [str(number) for number in range(len(parts))])).find(keys)
-        assert len(found) == 2
+        key_numbers, _ = KeyIndex.of(pa.table(parts, [str(number) for number in range(len(parts))])).find(keys)
+        assert len(key_numbers) == 2
 
 
 WORK: tuple[Callable[[], None], ...] = (decode_a_log, read_a_result, look_keys_up)

@@ -75,15 +75,22 @@ def check_comparable(config: PipelineConfig) -> None:
     :raises ConfigError: the pipeline has no current tables, or no ledger yet.
     :raises HeadgateError: the server cannot be reached.
     """
+    from headgate.carrier import ControlFolder
     from headgate.errors import ConfigError
     from headgate.lake import Lake
     from headgate.mysql import Connection
     from headgate.pipeline import connection_settings
+    from headgate.status import read_status
 
     if not config.target.has_tables:
         raise ConfigError("verify compares tables with the source's rows: add 'current' or 'history' to target.mode")
     lake = Lake.of(config)
     if lake.is_local and not Path(lake.ledger).is_dir():  # report it before connecting to the server
+        status = read_status(ControlFolder(lake.inbox))
+        if status is not None and status.is_alive():
+            raise ConfigError(
+                f"{lake.path} has no ledger yet: a run is at its first batch; verify when tables are live"
+            )
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     Connection.open(connection_settings(config)).close()  # also detects a wrong password
 

@@ -22,7 +22,7 @@ from headgate.cli import _verify
 from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
 from headgate.compare import Difference, TableResult
 from headgate.config import PipelineConfig
-from headgate.errors import ChunkRetryError, TargetError, UnsupportedError
+from headgate.errors import ChunkRetryError, ConfigError, TargetError, UnsupportedError
 from headgate.lake import LedgerRow
 
 EQUAL = TableResult("s.a", "live", equal=1200)
@@ -167,6 +167,14 @@ def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.M
     ledger = Ledger(monkeypatch, alive=True, epochs=[1])
     assert ledger.verification._newer_row(row(1)) is None
     assert verification._NEXT_BATCH_SECONDS <= ledger.now < verification._NEXT_BATCH_SECONDS + 2
+
+
+def test_a_lake_without_a_ledger_is_not_yet_or_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alive, text in ((True, "no ledger yet: a run is at its first batch"), (False, "no ledger: no pipeline has")):
+        status = SimpleNamespace(is_alive=lambda alive=alive: alive)
+        monkeypatch.setattr(headgate.status, "read_status", lambda _, status=status: status)
+        with pytest.raises(ConfigError, match=text):
+            verification.check_comparable(CONFIG)
 
 
 def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
