@@ -87,6 +87,15 @@ def cache_folder(*parts: str) -> Path:
     return root.joinpath("headgate", *parts)
 
 
+def kernel_cache() -> str:
+    """Return the folder of compiled kernels, and name it to numba if the user has named none.
+
+    Without a name, numba stores them beside the code, apart from those that a run or ``headgate prefetch`` has
+    compiled. numba reads the name when it is imported.
+    """
+    return os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder("numba")))
+
+
 @contextlib.contextmanager
 def file_errors(problem: str, kind: type[HeadgateError] = ConfigError) -> Iterator[None]:
     """Convert errors of files in the block, and text that is not UTF-8.

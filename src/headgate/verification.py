@@ -75,15 +75,22 @@ def check_comparable(config: PipelineConfig) -> None:
     :raises ConfigError: the pipeline has no current tables, or no ledger yet.
     :raises HeadgateError: the server cannot be reached.
     """
+    from headgate.carrier import ControlFolder
     from headgate.errors import ConfigError
     from headgate.lake import Lake
     from headgate.mysql import Connection
     from headgate.pipeline import connection_settings
+    from headgate.status import read_status
 
     if not config.target.has_tables:
         raise ConfigError("verify compares tables with the source's rows: add 'current' or 'history' to target.mode")
     lake = Lake.of(config)
     if lake.is_local and not Path(lake.ledger).is_dir():  # report it before connecting to the server
+        status = read_status(ControlFolder(lake.inbox))
+        if status is not None and status.is_alive():
+            raise ConfigError(
+                f"{lake.path} has no ledger yet: a run is at its first batch; verify when tables are live"
+            )
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     Connection.open(connection_settings(config)).close()  # also detects a wrong password
 
@@ -133,11 +140,13 @@ class Verification:
         if skipped:
             reason = f"not compared: skip leaves out {' and '.join(f'{one}s' for one in skipped)}"
             return TableResult(table, row.tables[table].state, remark=reason), row
+        last = ""
         for _ in range(_TRIES):
             try:
                 result = verify_table(comparer, row, table, newer=self._newer_row)
                 return (result.keeping_removed() if self._config.keeps_removed(table) else result), row
             except HeadgateError as error:
+                last = error.message
                 is_temporary = isinstance(error, (ChunkRetryError, SchemaChangedError))
                 newer_row = self._newer_row(row, wait=is_temporary)
                 if newer_row is not None:
@@ -146,7 +155,7 @@ class Verification:
                 if isinstance(error, (ChunkRetryError, UnreadableTableError, UnsupportedError)):
                     return TableResult(table, "undecided", remark=error.message), row
                 raise
-        return TableResult(table, "undecided", remark=f"each of {_TRIES} tries failed; verify again"), row
+        return TableResult(table, "undecided", remark=f"each of {_TRIES} tries failed, the last one: {last}"), row
 
     def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
         """Return the newest ledger row if newer than this one; with ``wait``, wait while the pipeline runs."""

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.carrier import ControlFolder
-from headgate.cli import app
+from headgate.cli import _doctor_parts, app
 from headgate.lake import Lake, TableState
 from tests.cli.test_status import status
 from tests.lake.tables import make_ledger
@@ -143,6 +143,18 @@ def test_what_a_run_has_left(pipeline: Path, tmp_path: Path) -> None:
     summary = members(out)["summary.txt"]
     assert "checkpoint:    the newest offset is 11, the newest commit 10" in summary
     assert text.startswith(summary)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("max", "no limit"), (str((1 << 63) - 4096), "no limit"), ("1073741824", "1048576 kB")]
+)
+def test_the_limit_of_a_control_group_is_said_as_people_read_it(
+    text: str, shown: str, pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2 has the word ``max`` for none, version 1 the largest whole number of pages."""
+    name = "memory.max" if text == "max" else "memory/memory.limit_in_bytes"
+    monkeypatch.setattr(_doctor_parts, "_control_groups", lambda: [(name, text)])
+    assert f" of memory, {shown} for the cgroup" in doctor(str(pipeline))[1]
 
 
 def test_each_part_that_cannot_be_read_has_its_error(pipeline: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headgate.cli import _verify
 from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
 from headgate.compare import Difference, TableResult
 from headgate.config import PipelineConfig
-from headgate.errors import ChunkRetryError, TargetError, UnsupportedError
+from headgate.errors import ChunkRetryError, ConfigError, TargetError, UnsupportedError
 from headgate.lake import LedgerRow
 
 EQUAL = TableResult("s.a", "live", equal=1200)
@@ -56,6 +56,7 @@ UNDECIDED = "2 tables could not be compared wholly; their lines have the reasons
         ([EQUAL, MORE], 1, ["1 of 2 tables differ, 0 are stopped or stale"]),
         ([EQUAL, STOPPED], 1, ["0 of 1 tables differ, 1 are stopped or stale"]),
         ([EQUAL, OPEN, NOT_READ], 1, [UNDECIDED]),
+        ([EQUAL, NOT_READ], 1, ["1 table could not be compared wholly; its line has the reason"]),
     ],
 )  # fmt: skip
 def test_the_conclusion(
@@ -168,6 +169,14 @@ def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.M
     assert verification._NEXT_BATCH_SECONDS <= ledger.now < verification._NEXT_BATCH_SECONDS + 2
 
 
+def test_a_lake_without_a_ledger_is_not_yet_or_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alive, text in ((True, "no ledger yet: a run is at its first batch"), (False, "no ledger: no pipeline has")):
+        status = SimpleNamespace(is_alive=lambda alive=alive: alive)
+        monkeypatch.setattr(headgate.status, "read_status", lambda _, status=status: status)
+        with pytest.raises(ConfigError, match=text):
+            verification.check_comparable(CONFIG)
+
+
 def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
     """``verify_table`` fails; the epochs as of which it was asked."""
     epochs: list[int] = []
@@ -192,6 +201,7 @@ def test_a_table_that_is_disturbed_is_tried_as_of_newer_rows(monkeypatch: pytest
     ledger = Ledger(monkeypatch, alive=True, epochs=list(range(2, 100)))
     result, _ = ledger.verification._verified(COMPARER, "s.t")
     assert (len(epochs), result.state) == (verification._TRIES, "undecided")
+    assert result.remark == f"each of {verification._TRIES} tries failed, the last one: it was written"
     epochs = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
     result, at = ledger.verification._verified(COMPARER, "s.t")
@@ -225,6 +235,22 @@ def test_how_far_it_is_is_told_now_and_then(caplog: pytest.LogCaptureFixture) ->
         now = 120.0
         view.done("s.b")
         assert caplog.messages[1:] == ["3 of 3 tables, 7,000 of about 7,000 rows, 350 rows/s, 0.0 s left"]
+
+
+def test_no_time_left_is_said_before_it_can_be_right(caplog: pytest.LogCaptureFixture) -> None:
+    """At first kernels are loaded, or compiled for a minute: the first rows tell nothing of the others."""
+    now = 0.0
+    view = VerifyView(clock=lambda: now)
+    with caplog.at_level("INFO", "headgate"), view:
+        view.begin({"s.a": 140_000})
+        now = 60.0
+        view.add("s.a", 2 * 1_700)
+        now = 70.0
+        view.add("s.a", 2 * 68_300)
+    assert caplog.messages == [
+        "0 of 1 tables, 1,700 of about 140,000 rows, 28 rows/s",
+        "0 of 1 tables, 70,000 of about 140,000 rows, 1,000 rows/s, 1 min 10 s left",
+    ]
 
 
 def test_a_table_that_appears_meanwhile_has_no_bar() -> None:

@@ -1,13 +1,20 @@
-"""What a file says in other languages is checked without a server, all of it at once."""
+"""What is checked before a run: what a file says in other languages, all of it at once, and the server's log."""
 
 from __future__ import annotations
+
+import contextlib
+from pathlib import Path
 
 import pytest
 
 from headgate.config import parse_config
-from headgate.errors import ConfigError
-from headgate.pipeline import check_texts
+from headgate.errors import BinlogPurgedError, ConfigError
+from headgate.lake import Lake
+from headgate.mysql import Connection
+from headgate.pipeline import check_log, check_texts
+from tests.lake.tables import make_ledger
 
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TEXT = """
 name = "p"
 [source]
@@ -39,3 +46,36 @@ def test_what_a_file_says_in_other_languages_is_checked_at_once() -> None:
     assert len(caught.value.lines) == len(begins)
     for line, begin in zip(caught.value.lines, begins, strict=True):
         assert line.startswith(begin)
+
+
+class Server:
+    """A server that has purged a part of its log."""
+
+    def __init__(self, purged: str) -> None:
+        self.purged = purged
+
+    def query(self, _: str) -> list[tuple[str, ...]]:
+        return [("ON", UUID, self.purged, f"{UUID}:1-30")]
+
+
+@pytest.mark.parametrize(
+    ("purged", "more", "lost"),
+    [("1-12", "", "11-12"), ("1-10", "", None), ("1-12", 'snapshot_mode = "when_needed"', None)],
+)
+def test_a_plan_says_that_log_was_purged_which_no_batch_has_read(
+    purged: str, more: str, lost: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only if the next run continues there: without a checkpoint it reads the tables again."""
+    text = TEXT.replace("/nowhere", str(tmp_path)).replace("[target]", f"{more}\n[target]")
+    config, lake = parse_config(text), Lake.at(tmp_path / "lake")
+    monkeypatch.setattr(Connection, "open", lambda _: contextlib.nullcontext(Server(f"{UUID}:{purged}")))
+    check_log(config, lake)
+    make_ledger(lake, [1, 2], gtid=f"{UUID}:1-10")
+    check_log(config, lake)
+    Path(lake.checkpoint).mkdir(parents=True)
+    if lost is None:
+        check_log(config, lake)
+        return
+    with pytest.raises(BinlogPurgedError, match="--snapshot-mode when_needed has all tables read again") as caught:
+        check_log(config, lake)
+    assert caught.value.fields["needed"] == f"{UUID}:{lost}"

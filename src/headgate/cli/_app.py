@@ -32,7 +32,7 @@ import typer.main
 from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.extras import missing_extra_error
-from headgate.files import system_error
+from headgate.files import kernel_cache, system_error
 from headgate.names import printable
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
@@ -309,5 +309,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # JSON is UTF-8 in every locale. An argument's bytes that are not UTF-8 must not hide an error's text.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    with contextlib.suppress(RuntimeError):  # no home: a command that needs a cache says so
+        kernel_cache()
     app(prog_name="headgate")
     sys.exit(OK)

@@ -44,6 +44,7 @@ _OF_CGROUP: Final = (
     "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "cpu/cpu.cfs_quota_us",
 )  # fmt: skip
 """Files of control groups, of version 2 and version 1 (Linux, "Control Group v2")."""
+_LIMIT_OF_MEMORY: Final = ("memory.max", "limit_in_bytes")
 
 Content = dict[str, Any] | list[Any] | str
 
@@ -174,10 +175,18 @@ def _limits() -> tuple[Content, str]:
         "control_groups": groups,
         "disks": {path: _disk(Path(path)) for path in (str(cache_folder()), tempfile.gettempdir())},
     }
-    most = next((text for name, text in groups.items() if name.endswith(("memory.max", "limit_in_bytes"))), "max")
+    most = _memory_limit(next((text for name, text in groups.items() if name.endswith(_LIMIT_OF_MEMORY)), "max"))
     files = limits.get("RLIMIT_NOFILE", ["unknown"])[0]
     memory_text = f"{memory.get('MemTotal', 'unknown')} of memory, {most} for the cgroup"
     return value, f"{cores} cores, {memory_text}, {files} open files"
+
+
+def _memory_limit(text: str) -> str:
+    """Return the limit of a control group as people read it: ``max`` in version 2, a number near 2⁶³ in version 1, say
+    that there is none.
+    """
+    is_none = not text.isdigit() or int(text) >= 1 << 62
+    return "no limit" if is_none else f"{int(text) // 1024} kB"
 
 
 def _lines(file: Path, names: tuple[str, ...]) -> dict[str, str]:

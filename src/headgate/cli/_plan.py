@@ -23,6 +23,7 @@ from headgate.pipeline import (
     Projection,
     check_config,
     check_interfaces,
+    check_log,
     check_patterns,
     check_resnapshot,
     check_texts,
@@ -74,6 +75,7 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     followed = check_config(config)
     check_resnapshot(resnapshot, followed)
     check_lake(lake, config.name, {table: Places(config.routes).of(table) for table in followed})
+    check_log(config, lake)
 
 
 def _costs(projection: Projection, lake: Lake) -> Iterator[str]:

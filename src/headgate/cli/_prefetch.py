@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,20 +41,26 @@ def command(
     from headgate.config import load_config
     from headgate.engine import check_java
     from headgate.extras import require_extra
-    from headgate.files import cache_folder
+    from headgate.files import kernel_cache
 
     settings = {} if pipeline is None else load_config(pipeline).spark
     require_extra("spark")
     check_java()
+    _say("fetching archives")
     fetch_packages(settings)
     write_lines(map(_line, archives_of(settings)))
     if kernels:
         from headgate.preload import compile_kernels
 
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder("numba")))
+        folder = kernel_cache()
         begun = time.monotonic()
+        _say("compiling kernels, which takes a minute or two")
         compile_kernels(all_types=True)
-        write_lines([f"kernels in {os.environ['NUMBA_CACHE_DIR']} ({time.monotonic() - begun:.0f} s)"])
+        write_lines([f"kernels in {folder} ({time.monotonic() - begun:.0f} s)"])
+
+
+def _say(step: str) -> None:
+    print(f"{step} …", file=sys.stderr, flush=True)  # noqa: T201 - progress of a command
 
 
 def _line(archives: Archives) -> str:

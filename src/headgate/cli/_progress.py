@@ -26,6 +26,8 @@ _MOST_BARS = 20
 """Tables with a bar each; the others share one."""
 _LINE_SECONDS = 10.0
 """Interval between two lines."""
+_SURE_SHARE = 0.1
+"""Share of the rows that are read before the time left can be said: kernels are loaded or compiled at first."""
 
 
 class ProgressDisplay:
@@ -129,7 +131,8 @@ class VerifyView:
         if now - self._logged_at >= _LINE_SECONDS:
             self._logged_at = now
             rate = self.rows / (now - self._begun)
-            left = f", {duration((self.rows_estimate - self.rows) / rate)} left" if rate else ""
+            is_sure = self.rows >= _SURE_SHARE * self.rows_estimate
+            left = f", {duration((self.rows_estimate - self.rows) / rate)} left" if rate and is_sure else ""
             counts = f"{self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s"
             log.info("%s, %s%s", self.tables, counts, left)
 

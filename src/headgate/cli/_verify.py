@@ -124,7 +124,10 @@ def _conclude(results: list[TableResult]) -> int:
     if wrong or broken:
         sys.stdout.write(f"{len(wrong)} of {len(compared)} tables differ, {len(broken)} are stopped or stale\n")
     if open_:
-        sys.stdout.write(f"{len(open_)} tables could not be compared wholly; their lines have the reasons\n")
+        lines = "1 table could not be compared wholly; its line has the reason"
+        if len(open_) > 1:
+            lines = f"{len(open_)} tables could not be compared wholly; their lines have the reasons"
+        sys.stdout.write(f"{lines}\n")
     if wrong or broken or open_:
         return 1
     if not compared:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.archives import EXCLUDES, PACKAGES, delta_jars, package_jars
-from headgate.files import cache_folder, file_errors, write_text
+from headgate.files import cache_folder, file_errors, kernel_cache, write_text
 
 __all__ = [
     "CLASS_PATH",
@@ -144,7 +144,6 @@ def _local(master: str) -> dict[str, str]:
         cores = 1
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder("numba")))
     return {
         "spark.master": f"local[{cores},{_TASK_TRIES}]",
         PYTHON: sys.executable,
@@ -154,7 +153,7 @@ def _local(master: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.databricks.delta.snapshotPartitions": str(cores),
         MEMORY: "2g",
-        "spark.executorEnv.NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"],
+        "spark.executorEnv.NUMBA_CACHE_DIR": kernel_cache(),
     }
 
 

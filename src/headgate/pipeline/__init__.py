@@ -18,6 +18,7 @@ from headgate.pipeline._catalog_names import names_of
 from headgate.pipeline._checks import (
     check_config,
     check_interfaces,
+    check_log,
     check_patterns,
     check_resnapshot,
     check_source,
@@ -36,6 +37,7 @@ __all__ = [
     "StatusWriter",
     "check_config",
     "check_interfaces",
+    "check_log",
     "check_patterns",
     "check_resnapshot",
     "check_source",

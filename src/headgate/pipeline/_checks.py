@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 from headgate.carrier import ABSENT, ControlFolder, check_names
 from headgate.config import Mistakes, PipelineConfig, SourceConfig
 from headgate.control import check_filter
-from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
+from headgate.errors import (
+    AccessError,
+    BinlogPurgedError,
+    ConfigError,
+    ConnectError,
+    DefiniteServerError,
+    HeadgateError,
+)
 from headgate.extras import require_extra
 from headgate.lake import Lake, Place, Places
 from headgate.names import lower_name, quote_name
-from headgate.positions import parse_start
+from headgate.positions import check_kind, parse_position, parse_start, read_executed
 from headgate.status import read_status
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_config",
     "check_interfaces",
+    "check_log",
     "check_patterns",
     "check_resnapshot",
     "check_source",
@@ -209,6 +217,37 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
+
+
+def check_log(config: PipelineConfig, lake: Lake) -> None:
+    """Check that the server has the log that comes after the newest batch, if the next run continues there: it does so
+    if the lake has a checkpoint. Of a lake in a local folder; of another one, and with a relay, the run finds out.
+
+    :raises BinlogPurgedError: the server has purged some of it.
+    """
+    from headgate.lake import find_newest
+    from headgate.mysql import Connection
+
+    is_read_again = config.source.snapshot_mode in ("when_needed", "always")
+    if is_read_again or config.source.relay is not None or not lake.is_local:
+        return
+    if not (Path(lake.checkpoint).is_dir() and Path(lake.ledger).is_dir()):
+        return
+    row = find_newest(lake)
+    if row is None:
+        return
+    had = parse_position(row.gtid)
+    with Connection.open(connection_settings(config)) as connection:
+        executed = read_executed(connection)
+        check_kind(had, executed.executed)
+        purged = executed.purged(connection)
+    lost = purged - had
+    if lost:
+        raise BinlogPurgedError(
+            "the server has purged log that was not read yet: --snapshot-mode when_needed has all tables read again",
+            needed=str(lost),
+            purged=str(purged),
+        )
 
 
 def _warn_of_tables(connection: Connection, source: SourceConfig, names: Sequence[str], known: Collection[str]) -> None:

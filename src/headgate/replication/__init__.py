@@ -19,6 +19,7 @@ from headgate.replication._meta import (
     SNAPSHOT_FILE,
     SNAPSHOT_POS,
     canonical_schema,
+    gtid_array,
     op_array,
     seq_array,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "cut_in_order",
     "file_number",
     "follow",
+    "gtid_array",
     "last_header",
     "op_array",
     "previous_gtids",

@@ -35,7 +35,10 @@ __all__ = ["Dump", "first_event", "open_dump", "position_of"]
 
 _HEARTBEAT_NANOSECONDS: Final = 1_000_000_000
 """Interval of heartbeats that a server sends on an endless dump without new events."""
-_READ_AGAIN = "the server has purged log that is needed: the tables have to be read again, with a new checkpoint"
+_READ_AGAIN = (
+    "the server has purged log that is needed, so the tables have to be read again: by headgate run with"
+    " --snapshot-mode when_needed, by a query of yours with a new checkpoint"
+)
 
 
 @dataclass

@@ -424,7 +424,7 @@ class _Task:
         if chunk.table not in self._log.touched:
             return rows
         if self._view.end is None:
-            raise _RetryChunk("a table without a key was written while it was read")
+            raise _RetryChunk('a table without a key was written while it was read (watermark = "lock" prevents that)')
         if chunk.table in self._log.truncated:
             raise _RetryChunk("a table without a key was truncated before it was read")
         try:
