@@ -275,6 +275,8 @@ def test_applying_a_batch() -> None:
     assert (now.phase, now.since_us, now.rows, now.changes, now.transactions) == ("applying", 5, 500, 5, 4)
     assert (now.tables_written, now.tables_to_write, now.seconds_left) == (1, 2, None)
     assert batch.behind() == 7
+    batch.commits()
+    assert batch.activity(6, {}).phase == "committing"
     rates = Rates(100.0)
     assert rates.at(110.0, batch).rows == 50.0, "what is under way counts"
 

@@ -659,12 +659,17 @@ def test_a_run_that_ends_does_not_wait_for_changes() -> None:
         return BatchReport(batch, batch, "", {}, planned_us=round(time.time() * 1e6))
 
     run._write, run.config = write, SimpleNamespace(source=SimpleNamespace(snapshot_share=1.0))
-    run._freshness = 0.2
+    run._freshness, entered = 0.2, list[str]()
+    run._status = SimpleNamespace(rests=lambda: entered.append("resting"), plans=lambda: entered.append("planning"))
     begun = time.monotonic()
     run._batch(None, 1)
     assert time.monotonic() - begun >= 0.15
+    assert entered == ["resting", "planning"]
     run._freshness = 600.0
     threading.Timer(0.1, run._ending.set).start()
     run._batch(None, 2)
     assert time.monotonic() - begun < 60
     assert written == [1, 2]
+    run._freshness = 0.0
+    run._batch(None, 3)
+    assert entered == ["resting", "planning"] * 2, "without a pause there is none to be seen"

@@ -71,8 +71,8 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def batch(first: int, last: int, behind: int = 0) -> Batch:
-    header = Header(last, f"{UUID}:1-{first}", f"{UUID}:1-{last}", UUID, 0, behind=behind)
+def batch(first: int, last: int, behind: int = 0, planned_us: int = 0) -> Batch:
+    header = Header(last, f"{UUID}:1-{first}", f"{UUID}:1-{last}", UUID, planned_us, behind=behind)
     return Batch(header, {}, [], [], [])
 
 
@@ -161,8 +161,15 @@ def test_what_a_run_does_is_said_from_the_beginning(run: Run) -> None:
         assert phase() == ("running", "reading", 6)
         writer.applies(batch(0, 1))
         assert phase() == ("running", "applying", 3)
+        writer.commits()
+        assert phase() == ("running", "committing", 3)
         writer.ends(report(0, 2))
         assert phase() == ("running", "planning", 3)
+        writer.rests()
+        assert phase() == ("running", "resting", 3)
+        run.waits(1000)
+        assert phase() == ("running", "resting", 6), "the planner is not asked meanwhile, and the lag grows"
+        writer.plans()
         run.waits(1000)
         assert phase() == ("idle", "waiting", 0)
         assert phase() == ("idle", "waiting", 3)
@@ -177,6 +184,59 @@ def test_what_a_run_does_is_said_from_the_beginning(run: Run) -> None:
         activity = run.read().activity
         assert activity is not None
         assert activity.waits_for == "Spark to end"
+
+
+def test_a_rest_that_ends_with_the_run_is_no_planning(run: Run) -> None:
+    with run.writer as writer:
+        writer.rests()
+        writer.stops("Spark to end")
+        writer.plans()
+        activity = run.beat(1).activity
+        assert activity is not None
+        assert activity.phase == "stopping"
+
+
+def test_a_batch_knows_how_long_its_phases_took(run: Run) -> None:
+    def takes(seconds: float) -> dict[str, float]:
+        activity = run.beat(seconds).activity
+        assert activity is not None
+        return activity.phases
+
+    with run.writer as writer:
+        writer.starts()
+        assert takes(7) == {}
+        planned_us = run.clocks.wall_us()
+        assert takes(2) == {}
+        writer.reads(1)
+        assert takes(3) == {}, "when it was planned is not known before it is read"
+        writer.applies(batch(0, 2, planned_us=planned_us))
+        assert takes(4) == {"planning": 2.0, "reading": 3.0}, "the time before was none of this batch"
+        writer.commits()
+        assert takes(0.5) == {"planning": 2.0, "reading": 3.0, "applying": 4.0}
+        writer.ends(report(1, 2))
+        took = {"planning": 2.0, "reading": 3.0, "applying": 4.0, "committing": 0.5}
+        status = run.read()
+        assert status.batch is not None
+        assert (status.batch.phases, status.recent[0].phases) == (took, took)
+        assert takes(1) == {}
+        writer.rests()
+        run.clocks.now += 8
+        writer.plans()
+        run.clocks.now += 1
+        writer.reads(2)
+        writer.applies(batch(0, 2, planned_us=planned_us))  # planned before the run failed, and read again
+        writer.ends(report(2, 2, replayed=True))
+        status = run.read()
+        assert status.batch is not None
+        assert status.batch.phases == {"planning": 1.0, "reading": 0.0, "applying": 0.0}
+        run.clocks.now += 9
+        run.waits(1002)
+        assert takes(3) == {}
+        writer.reads(3)
+        later_us = run.clocks.wall_us() + 1
+        run.clocks.now -= 60
+        writer.applies(batch(2, 3, planned_us=later_us))
+        assert takes(0) == {"planning": 0.0, "reading": 0.0}, "a clock that is set back"
 
 
 def test_waiting_is_what_the_planner_says_of_the_newest_batch(run: Run) -> None:

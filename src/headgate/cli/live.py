@@ -118,7 +118,7 @@ class LiveView:
         if self._ended or status.activity is None:
             return []
         doing = activity_lines(status.activity, status.updated_us)
-        if self._ending and status.activity.phase in ("reading", "applying"):
+        if self._ending and status.activity.phase in ("reading", "applying", "committing"):
             doing.insert(0, "stopping when this is done, Ctrl-C again ends at once:")
         elif self._ending:
             doing = [f"{doing[0] if status.activity.waits_for else 'stopping'}; Ctrl-C again ends at once"]

@@ -155,7 +155,7 @@ class LogView:
 
     def _log_activity(self, status: Status) -> None:
         activity = status.activity
-        if activity is None or activity.phase in ("waiting", "retrying"):
+        if activity is None or activity.phase in ("resting", "waiting", "retrying"):
             return
         if self._doing != (activity.phase, activity.since_us):
             self._doing, self._due = (activity.phase, activity.since_us), _FIRST_SECONDS

@@ -16,7 +16,16 @@ import numpy as np
 from headgate.carrier import Batch, Commits
 from headgate.positions import parse_position
 from headgate.sinks import BatchReport
-from headgate.status import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReadProgress, TableStatus
+from headgate.status import (
+    BATCH_PHASES,
+    Activity,
+    FreshnessStatus,
+    HistoryStatus,
+    Phase,
+    SnapshotStatus,
+    TableReadProgress,
+    TableStatus,
+)
 
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan
@@ -254,6 +263,8 @@ class CurrentBatch:
         self._tasks: tuple[int, int] | None = None
         self._seconds_left: float | None = None
         self._tables: tuple[int, int] | None = None
+        self._is_written = False
+        self._phases: dict[Phase, float] = {}
 
     # --- updates
 
@@ -283,6 +294,14 @@ class CurrentBatch:
         if self._tables is not None:
             self._tables = self._tables[0] + 1, self._tables[1]
 
+    def commits(self) -> None:
+        """Note that all tables are written."""
+        self._is_written = True
+
+    def took(self, phase: Phase, us: int) -> None:
+        """Note how many microseconds one of its phases took; a clock that is set back makes no time negative."""
+        self._phases[phase] = round(max(0, us) / 1e6, 3)
+
     # --- results
 
     @property
@@ -290,6 +309,11 @@ class CurrentBatch:
         if self._final_facts is not None or self._plan is None:
             return self._final_facts or _Facts()
         return _Facts(self._plan.transactions, self._plan.behind)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds of those of its phases that are over, in order."""
+        return {phase: self._phases[phase] for phase in BATCH_PHASES if phase in self._phases}
 
     def behind(self) -> int | None:
         """Return the transactions that the lake lacks, as known at planning; None: unknown."""
@@ -315,10 +339,12 @@ class CurrentBatch:
             "rows": None if facts.rows is None else sum(facts.rows.values()),
             "changes": None if facts.changes is None else sum(facts.changes.values()),
             "transactions": facts.transactions,
+            "phases": self.phases,
         }
         if self._final_facts is not None:
             written, to_write = self._tables or (None, None)
-            return Activity(phase="applying", tables_written=written, tables_to_write=to_write, **common)
+            phase: Phase = "committing" if self._is_written else "applying"
+            return Activity(phase=phase, tables_written=written, tables_to_write=to_write, **common)
         estimate = sum(table.rows_estimate for table in tables.values()) if tables else None
         done, number = self._tasks or (None, None)
         return Activity(

@@ -476,7 +476,14 @@ class _Run:
         begun = time.monotonic()
         report = self._write(frame, batch_id)
         if not (self.config.source.snapshot_share < 1 and any(map(_is_being_read, report.tables.values()))):
-            self._ending.wait(rest_seconds(report, self._freshness, time.monotonic() - begun, time.time()))
+            self._rest(rest_seconds(report, self._freshness, time.monotonic() - begun, time.time()))
+
+    def _rest(self, seconds: float) -> None:
+        """Wait for more changes, or until the run ends."""
+        if seconds > 0:
+            self._status.rests()
+            self._ending.wait(seconds)
+            self._status.plans()
 
     def _write(self, frame: DataFrame, batch_id: int) -> BatchReport:
         with self._idle:

@@ -110,6 +110,7 @@ class StatusWriter(Progress):
         self._thread = threading.Thread(target=self._watch, name="headgate-status", daemon=True)
         self._phase: Phase = "starting"
         self._phase_us = wall_us()
+        self._plannable_us = wall_us()  # since when the next batch could be planned
         self._paused = False
         self._waits_for: str | None = None
         self._under_way: CurrentBatch | None = None
@@ -177,15 +178,26 @@ class StatusWriter(Progress):
         self._inbox.forget(ControlFile.WAITING)
         with self._lock:
             self._epoch, self._under_way = 0, None
-            self._enter("planning")
+            self._enter_planning()
+        self._notify()
+
+    def rests(self) -> None:
+        """Note that the run waits for more changes before the next batch is planned."""
+        self.enters("resting")
+
+    def plans(self) -> None:
+        """Note that it does so no longer."""
+        with self._lock:
+            if self._phase == "resting":
+                self._enter_planning()
         self._notify()
 
     def reads(self, batch_id: int) -> None:
         """Note that a batch was planned and is being read."""
         with self._lock:
             is_first = self._status.batches == 0
-            self._under_way = CurrentBatch(batch_id, self._clock(), self._plan, is_first=is_first)
             self._enter("reading")
+            self._under_way = CurrentBatch(batch_id, self._clock(), self._plan, is_first=is_first)
         self._notify()
 
     def counts_tasks(self, done: int, number: int) -> None:
@@ -209,6 +221,7 @@ class StatusWriter(Progress):
         with self._lock:
             if self._under_way is not None:
                 self._under_way.applies(batch)
+                self._under_way.took("planning", self._phase_us - max(batch.header.planned_us, self._plannable_us))
                 self._enter("applying")
         self._notify()
 
@@ -225,12 +238,21 @@ class StatusWriter(Progress):
             if self._under_way is not None:
                 self._under_way.wrote()
 
+    def commits(self) -> None:
+        """Note that all tables are written: messages, histories and the ledger's row remain."""
+        with self._lock:
+            if self._under_way is not None:
+                self._under_way.commits()
+                self._enter("committing")
+        self._notify()
+
     def ends(self, report: BatchReport) -> None:
         """Note that a batch is in the ledger."""
         with self._lock:
+            self._end_phase()
             self._take(report)
             self._under_way, self._error = None, None
-            self._enter("planning")
+            self._enter_planning()
         self._write()
 
     def tries_again(self, error: BaseException) -> None:
@@ -249,7 +271,17 @@ class StatusWriter(Progress):
 
     def _enter(self, phase: Phase) -> None:
         if phase != self._phase:
+            self._end_phase()
             self._phase, self._phase_us = phase, self._wall_us()
+
+    def _enter_planning(self) -> None:
+        self._enter("planning")
+        self._plannable_us = self._phase_us
+
+    def _end_phase(self) -> None:
+        """Note how long the phase took, if it is one of a batch."""
+        if self._under_way is not None:
+            self._under_way.took(self._phase, self._wall_us() - self._phase_us)
 
     def _take_over(self) -> None:
         """Take over the history that the previous run left."""
@@ -283,6 +315,7 @@ class StatusWriter(Progress):
             changes=sum(report.changes.values()),
             tables=len({*report.changes, *report.rows}),
             seconds=round(report.seconds, 3),
+            phases=self._under_way.phases if self._under_way is not None else {},
             replayed=report.replayed,
         )
         short = batch.model_copy(update={"gtid": gtid_text(report.gtid)})

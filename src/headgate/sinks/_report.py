@@ -27,6 +27,9 @@ class Progress:
     def wrote(self, table: str) -> None:
         """Note that one of them is written."""
 
+    def commits(self) -> None:
+        """Note that all tables are written: messages, histories and the ledger's row remain."""
+
 
 @dataclass(frozen=True)
 class BatchReport:

@@ -245,6 +245,7 @@ class BatchWriter:
         decided = self._decide(spark, batch)
         self.ledger.begin(batch.header.epoch)
         decisions, write_methods = self._write_tables(spark, batch, decided)
+        self.progress.commits()
         fence = partial(self.ledger.fence, batch.header.epoch)
         fence()  # a batch that was written meanwhile would be sent, and requested, again
         if self._kafka is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.status._noted import forget_noted, note
 from headgate.status._status import (
+    BATCH_PHASES,
     Activity,
     BatchStatus,
     FilesStatus,
@@ -45,6 +46,7 @@ from headgate.status._status_text import (
 )
 
 __all__ = [
+    "BATCH_PHASES",
     "Activity",
     "BatchStatus",
     "FilesStatus",

@@ -24,6 +24,7 @@ from headgate.lake import SUSPENDED, TROUBLED, State
 from headgate.status._noted import newest
 
 __all__ = [
+    "BATCH_PHASES",
     "Activity",
     "BatchStatus",
     "FilesStatus",
@@ -56,10 +57,25 @@ class _Model(BaseModel):
 
 
 Phase = Literal[
-    "starting", "compiling", "checking", "planning", "reading", "applying", "waiting", "retrying", "stopping"
+    "starting",
+    "compiling",
+    "checking",
+    "planning",
+    "reading",
+    "applying",
+    "committing",
+    "resting",
+    "waiting",
+    "retrying",
+    "stopping",
 ]
 """What a run does now: starts Spark; compiles kernels, once on a machine; checks the lake's tables; plans a batch;
-reads it from MySQL; applies it to the tables; waits for changes; waits to retry after a failure; ends."""
+reads it from MySQL; applies it to the tables; commits it, with messages to Kafka and histories before the ledger's row;
+rests, so that the next batch has more changes (``target.freshness_ms``); waits for changes; waits to retry after a
+failure; ends."""
+
+BATCH_PHASES: Final[tuple[Phase, ...]] = ("planning", "reading", "applying", "committing")
+"""Those of a batch, in order."""
 
 
 _SORT_RANKS: Final[Mapping[str, int]] = {
@@ -149,7 +165,8 @@ class BatchStatus(_Model):
     """A batch in the ledger; times in microseconds since 1970 UTC, its duration in ``seconds``.
 
     ``transactions`` is null without GTIDs; ``tables`` is the number of those that it brought rows or changes for.
-    ``replayed``: an earlier attempt had committed it.
+    ``replayed``: an earlier attempt had committed it. ``phases``: seconds of each phase (``BATCH_PHASES``);
+    those after planning make about ``seconds``. Empty: not known.
     """
 
     batch_id: int
@@ -161,6 +178,7 @@ class BatchStatus(_Model):
     changes: int = 0
     tables: int = 0
     seconds: float
+    phases: dict[str, float] = Field(default_factory=dict)
     replayed: bool = False
 
 
@@ -246,7 +264,8 @@ class Activity(_Model):
     """Current activity of a run. The figures are of the batch that is being read or applied.
 
     While it is read, ``tasks_done`` of ``tasks`` shows the progress; for ``seconds_left`` the others take as long as
-    these. ``rows`` and ``changes`` are known once it is read.
+    these. ``rows`` and ``changes`` are known once it is read. ``phases``: seconds of those of its phases that are over,
+    known once it is read.
     """
 
     phase: Phase
@@ -262,6 +281,7 @@ class Activity(_Model):
     tasks_done: int | None = None
     tables_written: int | None = None
     tables_to_write: int | None = None
+    phases: dict[str, float] = Field(default_factory=dict)
     paused: bool = False
     waits_for: str | None = None
     """While it is stopping: what has to end before the run does."""

@@ -51,6 +51,8 @@ _PHASES = {
     "compiling": "compiling, once on this machine (headgate prefetch does it before)",
     "checking": "looking at the tables in the lake",
     "planning": "planning the next batch",
+    "committing": "entering the batch in the ledger",
+    "resting": "waiting for more changes, to write them at once (target.freshness_ms)",
     "waiting": "waiting for changes",
     "retrying": "waiting before the next try",
     "stopping": "stopping",
