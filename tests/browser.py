@@ -24,6 +24,8 @@ _FLAGS = (
     "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
 _SECONDS = 60
+_KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")}
+"""The number and the text of keys that are no letters."""
 
 
 def find_chromium() -> str | None:
@@ -138,12 +140,12 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def press(self, key: str) -> None:
-        """One key: ``Tab``, ``Enter`` or a letter."""
-        text = {"Enter": "\r", "Tab": ""}.get(key, key)
-        code = {"Enter": 13, "Tab": 9}.get(key, 0)
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """One key: one of ``_KEYS`` or a letter."""
+        code, text = _KEYS.get(key, (0, key))
+        common = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def look(self, *, width: int, height: int, dark: bool) -> None:
         """The size of the window, and which colours the user prefers."""

@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages, one for each test."""
+"""A real browser for the tests of pages, one for each test, and the checker that runs in pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.errors import ConfigError
+from headgate_testing import axe_script
 from tests.browser import Browser, find_chromium
 
 
@@ -22,3 +24,12 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     profile.mkdir()
     with Browser(program, profile) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """axe-core's script."""
+    try:
+        return axe_script()
+    except ConfigError as error:
+        pytest.skip(str(error))

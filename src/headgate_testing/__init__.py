@@ -1,8 +1,9 @@
 """For tests, benchmarks and examples: MySQL servers, replica pairs, a Kafka broker, a schema registry, object stores
-(S3 and Azure), a Spark cluster, a network proxy with faults, a store that loses answers, what a loss of
-power leaves, and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
+(S3 and Azure), a Spark cluster, axe-core for pages, a network proxy with faults, a store that loses answers, what a
+loss of power leaves, and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
 """
 
+from headgate_testing._axe import axe_script
 from headgate_testing._blob_store import BlobStore
 from headgate_testing._jars import s3_jars
 from headgate_testing._kafka import KafkaBroker
@@ -29,6 +30,7 @@ __all__ = [
     "Proxy",
     "RegistryServer",
     "SparkCluster",
+    "axe_script",
     "installed_program",
     "pass_time",
     "private_program",

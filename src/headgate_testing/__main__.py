@@ -4,8 +4,8 @@ network.
 Prints the versions that tests and examples will use; of a named server the URL, without connecting to it. If one
 is not available, exits with code 3 and one line.
 
-``python -m headgate_testing object-store`` builds the object store of S3 instead, which takes minutes, and prints the
-path of its program. ``blob-store`` installs that of Azure.
+``python -m headgate_testing object-store`` builds the object store of S3 instead, which takes minutes, says so on
+stderr, and prints the path of its program. ``blob-store`` installs that of Azure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
     named = os.environ.get(URL_VARIABLE)
     try:
         if sys.argv[1:] == ["object-store"]:
-            print(f"MinIO {prepare_object_store()}")  # noqa: T201
+            print(f"MinIO {prepare_object_store(_announce_build)}")  # noqa: T201
             return 0
         if sys.argv[1:] == ["blob-store"]:
             print(f"Azurite {prepare_blob_store()}")  # noqa: T201
@@ -37,6 +37,10 @@ def main() -> int:
         print(f"headgate: {error}", file=sys.stderr)  # noqa: T201
         return 3
     return 0
+
+
+def _announce_build() -> None:
+    print("headgate: building an object store with Go (once; some minutes)", file=sys.stderr)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import shutil
 import socket
-import subprocess
 from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from headgate.errors import ConfigError
-from headgate.files import cache_folder, make_once
+from headgate_testing._npm import npm_file
 from headgate_testing._owned import OwnedProcesses
 from headgate_testing._ports import free_port
 
@@ -30,7 +29,7 @@ FOLDER_PREFIX = "headgate-azurite-"
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account of every Azurite, which its documentation names."""
-_PROGRAM = "node_modules/azurite/dist/src/blob/main.js"
+_PROGRAM = "dist/src/blob/main.js"
 _API_VERSION = "2021-08-06"
 
 
@@ -103,11 +102,7 @@ def prepare_blob_store() -> Path:
     :raises ConfigError: Node.js is missing, or npm fails; the message has its last line.
     """
     _node()
-    target = cache_folder("azurite", AZURITE_VERSION)
-    with make_once(target) as folder:
-        if folder is not None:
-            _install(folder)
-    return target / _PROGRAM
+    return npm_file("azurite", AZURITE_VERSION, _PROGRAM)
 
 
 def _node() -> str:
@@ -115,12 +110,3 @@ def _node() -> str:
     if node is None:
         raise ConfigError("a blob store needs Node.js: install it so that it is on PATH")
     return node
-
-
-def _install(folder: Path) -> None:
-    command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts"]
-    command += [f"azurite@{AZURITE_VERSION}"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode or not (folder / _PROGRAM).exists():
-        lines = run.stderr.strip().splitlines()
-        raise ConfigError(f"azurite could not be installed: {lines[-1] if lines else 'no message'}")

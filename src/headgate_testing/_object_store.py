@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -141,9 +141,10 @@ class ObjectStore(OwnedProcesses):
         return f"<ObjectStore {self.endpoint}>"
 
 
-def prepare_object_store() -> Path:
+def prepare_object_store(on_build: Callable[[], None] = lambda: None) -> Path:
     """Return the program; build it if needed.
 
+    :param on_build: called before a build, which takes minutes.
     :raises ConfigError: Go is missing, or the module cannot be built; the message has the compiler's last line.
     """
     program = shutil.which("minio")
@@ -152,14 +153,15 @@ def prepare_object_store() -> Path:
     target = cache_folder("minio", MINIO_VERSION)
     with make_once(target) as folder:
         if folder is not None:
-            _build(folder)
+            _build(folder, on_build)
     return target / "minio"
 
 
-def _build(folder: Path) -> None:
+def _build(folder: Path, on_build: Callable[[], None]) -> None:
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         raise ConfigError("an object store needs MinIO or Go: install one so that it is on PATH")
+    on_build()
     command = [go, "install", f"{MINIO_MODULE}@{MINIO_VERSION}"]
     run = subprocess.run(command, env={**os.environ, "GOBIN": str(folder)}, capture_output=True, text=True, check=False)
     if run.returncode or not (folder / "minio").exists():

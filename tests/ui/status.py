@@ -64,6 +64,44 @@ def history(now_us: int, points: int = 120) -> dict[str, Any]:
     }
 
 
+def put_everything(inbox: ControlFolder, name: str) -> Status:
+    """Write a status with all that the page can show."""
+    now = time.time_ns() // 1000
+    phases = {"planning": 0.2, "reading": 1.2, "applying": 0.6, "committing": 0.05}
+    batches = [
+        {"batch_id": 11 - i, "epoch": 9 - i, "gtid": f"{UUID}:1-{90211 - i}", "committed_us": now, "transactions": 5,
+         "rows": 123456, "changes": 7, "tables": 1, "seconds": 1.85 / (i + 1),
+         "phases": {phase: seconds / (i + 1) for phase, seconds in phases.items()}}
+        for i in range(3)
+    ]  # fmt: skip
+    states = ("sent", "taken", "running", "done", "partly", "stopped", "refused")
+    signals = [
+        {"id": f"s-{state}", "type": "execute-snapshot", "state": state, "reason": "no table x", "at_us": now,
+         "tables": ["shop.notes"]} for state in states
+    ]  # fmt: skip
+    reasons = {"stopped": "ALTER TABLE old", "stale": "a failover", "excluded": "a helper table", "dropped": "DROP"}
+    tables: dict[str, Any] = {f"shop.{state}": {"state": state, "reason": reason} for state, reason in reasons.items()}
+    tables["a_rather_long_database_name.and_a_table_with_a_long_name_as_well"] = {"state": "inexact", "rows": 10**10}
+    tables["shop.items"] = {"state": "snapshotting", "rows_read": 750000, "chunks_done": 3, "chunks_estimate": 8,
+                            "rows_estimate": 2000000, "files": {"data": 12, "log": 40, "bytes": 1_250_000}}  # fmt: skip
+    levels = ("warning", "error")
+    return put(
+        inbox, name, activity=applying(), batch=batches[0], recent=batches, signals=signals, tables=tables,
+        error="cannot connect to MySQL", index={"tables_building": 2, "bytes_on_disk": 10**8},
+        kafka={"messages": 1250, "bytes": 10**6}, requests={"seconds": 60, "put": 100, "get": 200},
+        snapshot={"tables": 1, "rows": 750000, "rows_estimate": 2000000, "seconds_left": 30.0},
+        warnings=[{"at_us": now, "level": level, "text": "shop.old is stopped: ALTER TABLE old"} for level in levels],
+    )  # fmt: skip
+
+
+def applying(written: int = 1) -> dict[str, Any]:
+    """The batch that is being written, as ``put(activity=…)`` takes it."""
+    return {
+        "phase": "applying", "since_us": time.time_ns() // 1000 - 2_000_000, "batch_id": 12, "rows": 500000,
+        "changes": 3, "tables_to_write": 4, "tables_written": written, "phases": {"planning": 0.2, "reading": 3.3},
+    }  # fmt: skip
+
+
 def reading(tasks_done: int = 1) -> dict[str, Any]:
     """The batch that is being read, as ``put(activity=…)`` takes it."""
     table = {"first": 4, "last": 5, "chunks_estimate": 8, "rows_estimate": 500000,

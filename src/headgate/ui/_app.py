@@ -39,6 +39,7 @@ from headgate.status import (
 )
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
+from headgate.ui._phases import BAR, phase_bar, phase_steps, phases_text
 from headgate.ui._pipelines import PipelineView, Watched, watch
 from headgate.ui._plots import HEIGHT, WIDTH, plots
 from headgate.web import Token, is_loopback, read_body
@@ -222,19 +223,22 @@ def templates() -> Environment:
     environment.filters.update(
         activity=activity_text,
         ago=_ago,
+        bar=phase_bar,
         clock=_clock,
         count=_count,
         duration=duration,
         files=files_text,
         index=index_text,
+        phases=phases_text,
         plots=plots,
         progress=table_text,
         remarks=table_remarks,
         requests=requests_text,
         signal=signal_text,
         snapshot=snapshot_text,
+        steps=phase_steps,
     )
-    environment.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
+    environment.globals.update(bar_width=BAR, plot_width=WIDTH, plot_height=HEIGHT)
     return environment
 
 
