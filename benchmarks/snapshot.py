@@ -50,7 +50,7 @@ def by_chunks(load: Workloads, table: TableDef) -> int:
         plan = first_chunk_bounds(connection.query, table, epoch=1, rows=_CHUNK_ROWS, rows_estimate=load.rows)
         while (chunk := next_chunk(connection.query, table, plan, _CHUNK_ROWS)) is not None:
             chunks.append(chunk)
-            plan = advance(plan, chunk)
+            plan = advance(plan, chunk, _CHUNK_ROWS)
     for item in read_chunks(
         ChunkRead(load.settings, chunks, load.end, uuid, epoch=1, planned_us=time.time_ns() // 1000)
     ):

@@ -158,7 +158,7 @@ def planned(query: Callable[..., list[tuple[Any, ...]]], table: TableDef, rows: 
     progress, chunks = first_chunk_bounds(query, table, epoch=1, rows=rows), list[ChunkSpec]()
     while chunk := next_chunk(query, table, progress, rows):
         chunks.append(chunk)
-        progress = advance(progress, chunk)
+        progress = advance(progress, chunk, rows)
     return chunks
 
 

@@ -165,7 +165,7 @@ class Reader:
         progress = first_chunk_bounds(self.connection.query, table, epoch=1, rows=CHUNK_ROWS)
         while chunk := next_chunk(self.connection.query, table, progress, CHUNK_ROWS):
             yield chunk
-            progress = advance(progress, chunk)
+            progress = advance(progress, chunk, CHUNK_ROWS)
 
 
 def images(item: ImageBatch) -> Iterator[tuple[str, Key, Row]]:
