@@ -7,6 +7,7 @@ DevTools Protocol, with flattened sessions.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -34,6 +35,17 @@ def find_chromium() -> str | None:
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
 
 
+def _pipe() -> tuple[int, int]:
+    """The ends of a pipe, with numbers above those that the browser's ends get."""
+    ends = os.pipe()
+    try:
+        read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    finally:
+        for end in ends:
+            os.close(end)
+    return read, write
+
+
 class Browser:
     """One browser with one page.
 
@@ -41,8 +53,8 @@ class Browser:
     """
 
     def __init__(self, program: str, profile: Path) -> None:
-        to_read, self._to = os.pipe()
-        self._from, to_write = os.pipe()
+        to_read, self._to = _pipe()
+        self._from, to_write = _pipe()
         # The shell moves the two ends to where the browser looks for them.
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write} {to_read}<&- {to_write}>&-'
         with (profile / "log").open("wb") as log:

@@ -1,7 +1,8 @@
 """Draws docs/pictures/page.svg: the page of a pipeline while it reads tables, from the status of a real run.
 
 The HTML is that of the page's own templates, with its own style, inside an SVG; so the picture changes with them. The
-status (``docs/pictures/page.json``) was written by a run of ``headgate run`` in the midst of a snapshot.
+status (``docs/pictures/page.json``) was written by a run of ``headgate run`` in the midst of a snapshot
+(``tools/record_page.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tools.pictures import ROOT
 FOLDER = ROOT / "docs" / "pictures"
 STYLE = ROOT / "src" / "headgate" / "ui" / "static" / "style.css"
 SVG = "http://www.w3.org/2000/svg"
-WIDTH, HEIGHT = 1040, 900
+WIDTH, HEIGHT = 1120, 1000
 
 
 def pictures() -> dict[Path, str]:

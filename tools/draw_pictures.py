@@ -22,27 +22,30 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def overview() -> str:
     boxes = [
-        Box(10, 60, 170, 118, "MySQL", ("the binary log", "tables, by SELECT", "no locks, no writes")),
-        Box(280, 20, 300, 198, "headgate, in Spark", (), ours=True),
-        Box(300, 60, 260, 62, "tasks", ("log and chunks → Arrow, in parallel",)),
-        Box(300, 136, 260, 62, "one writer", ("upserts by key index, no MERGE",)),
-        Box(680, 20, 250, 62, "db/table", ("equal to the source",)),
-        Box(680, 88, 250, 62, "_changelog/db/table", ("each change once",)),
-        Box(680, 156, 250, 62, "_headgate/ledger", ("versions of one point in time",)),
-        Box(280, 250, 300, 62, "headgate relay", ("the log over HTTP, Databus's protocol",), ours=True),
-        Box(680, 250, 250, 62, "any consumer", ("in its own time, with checkpoints",)),
+        Box(10, 106, 170, 118, "MySQL", ("the binary log", "tables, by SELECT", "no locks, no writes")),
+        Box(280, 20, 300, 290, "headgate, in Spark", (), ours=True),
+        Box(300, 90, 260, 62, "tasks", ("log and chunks → Arrow, in parallel",)),
+        Box(300, 190, 260, 62, "one writer", ("upserts by key index, no MERGE",)),
+        Box(680, 20, 250, 80, "db/table", ("current: equal to the source", "or history: all versions, SCD 2")),
+        Box(680, 108, 250, 62, "_changelog/db/table", ("each change once",)),
+        Box(680, 178, 250, 62, "Kafka topics", ("each change, in Debezium's format",)),
+        Box(680, 248, 250, 62, "_headgate/ledger", ("versions of one point in time",)),
+        Box(280, 340, 300, 62, "headgate relay", ("the log over HTTP, Databus's protocol",), ours=True),
+        Box(680, 340, 250, 62, "any consumer", ("in its own time, with checkpoints",)),
     ]
     flows = [
-        *arrow("M180 119H278", "rows", (229, 110)),
-        *arrow("M430 122V134"),
-        *arrow("M580 119H620V51H678", "Delta", (628, 111), "start"),
-        *arrow("M620 119H678"),
-        *arrow("M620 119V187H678"),
-        *arrow("M95 178V281H278", "the log", (187, 272)),
-        *arrow("M580 281H678", "events", (629, 272)),
+        *arrow("M180 165H278", "rows", (229, 156)),
+        *arrow("M430 152V188"),
+        *arrow("M580 165H620V60H678", "Delta", (649, 52)),
+        *arrow("M620 139H678", "Delta", (649, 131)),
+        *arrow("M620 165V209H678"),
+        *arrow("M620 209V279H678", "Delta", (649, 271)),
+        *arrow("M95 224V371H278", "the log", (187, 362)),
+        *arrow("M580 371H678", "events", (629, 362)),
     ]
     lines = [line for box in boxes for line in box.draw()]
-    return picture(940, 330, "From MySQL through headgate to Delta tables, and through its relay", [*lines, *flows])
+    title = "From MySQL through headgate to Delta tables and Kafka, and through its relay"
+    return picture(940, 420, title, [*lines, *flows])
 
 
 # --- how fresh

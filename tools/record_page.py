@@ -1,6 +1,6 @@
 """Records docs/pictures/page.json: the status of a real run in the midst of a snapshot, for the page's picture.
 
-``python -m tools.record_page`` takes about two minutes: it fills a private MySQL server with a shop, writes to it all
+``python -m tools.record_page`` takes about four minutes: it fills a private MySQL server with a shop, writes to it all
 the time, runs ``headgate run``, and takes the first status whose figures agree (:func:`disagreements`) while the
 largest table is being read. ``python -m tools.draw_pictures`` draws it.
 """
@@ -12,16 +12,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from headgate.carrier import ControlFolder
-from headgate.errors import HeadgateError
 from headgate.lake import Lake
-from headgate.status import Status, read_status
-from headgate_testing import MySQLServer
+from headgate.status import SnapshotStatus, Status, TableReadProgress, TableStatus, read_status
+from headgate_testing import MySQLServer, wait_until
 from tools.pictures import ROOT
 
 FILE: Final = ROOT / "docs" / "pictures" / "page.json"
@@ -35,17 +34,16 @@ path = "{lake}"
 """
 _ROWS: Final = {
     "customers": 100_000,
-    "orders": 600_000,
-    "order_items": 2_400_000,
+    "orders": 900_000,
+    "order_items": 3_600_000,
     "payments": 600_000,
     "products": 4_000,
 }
 _COLUMNS: Final = "id BIGINT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(60), amount DECIMAL(10,2), at DATETIME(3)"
 _SOURCE: Final = "SELECT CONCAT('number ', i), i % 10000 / 100, '2026-11-01' + INTERVAL i SECOND FROM shop_numbers.n"
-_LOOK_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 0.01
-_PATIENCE: Final = 6000
-"""Looks at the status, at most."""
+_PATIENCE_SECONDS: Final = 600
+_LEAST_BATCHES: Final = 5
 _CLOSE: Final = 0.15
 """How far the share of chunks may be from the share of rows: chunks differ in size, the first ones are small."""
 _OWN_SECONDS: Final = 0.25
@@ -54,39 +52,44 @@ _OWN_SECONDS: Final = 0.25
 
 def disagreements(status: Status) -> list[str]:
     """Return the figures of a first run that cannot be true together, in words."""
-    tables, activity = status.tables_now(), status.activity
-    reading = {name: table for name, table in tables.items() if table.state == "snapshotting"}
-    differences = []
-    for name, table in reading.items():
-        rows = table.rows_read / table.rows_estimate if table.rows_estimate else 0.0
-        chunks = (table.chunks_done or 0) / table.chunks_estimate if table.chunks_estimate else 0.0
-        if abs(rows - chunks) > _CLOSE:
-            differences.append(f"{name}: {rows:.0%} of the rows, {chunks:.0%} of the chunks")
-        read = status.read_progress(name)
-        if read and (
-            read.first != (table.chunks_done or 0) + 1
-            or read.chunks_estimate != (table.chunks_estimate or read.chunks_estimate)
-        ):
-            differences.append(f"{name}: chunk {read.first} of {read.chunks_estimate} is read")
-    sums = [
-        ("tables read", status.snapshot.tables if status.snapshot else 0, len(reading)),
-        (
-            "rows of snapshots",
-            status.snapshot.rows if status.snapshot else 0,
-            sum(one.rows_read for one in reading.values()),
-        ),
-        ("rows", sum(one.rows for one in tables.values()), sum(batch.rows for batch in status.recent)),
-        ("changes", sum(one.changes for one in tables.values()), sum(batch.changes for batch in status.recent)),
-        ("batches", status.batches, len(status.recent)),
-    ]
-    if activity is not None and activity.phase == "reading":
-        estimate = sum(read.rows_estimate for read in activity.tables.values())
-        sums.append(("rows of the batch", activity.rows_estimate or 0, estimate))
-    differences += [f"{what}: {one} and {other}" for what, one, other in sums if one != other]
+    differences = [f"{what}: {one:,} and {other:,}" for what, one, other in _pairs(status) if one != other]
+    for name, table in _being_read(status).items():
+        differences += _differences_in_table(name, table, status.read_progress(name))
     for batch in status.recent:
         phases = sum(seconds for phase, seconds in batch.phases.items() if phase != "planning")
         if abs(phases - batch.seconds) > _OWN_SECONDS:
             differences.append(f"batch {batch.batch_id}: {batch.seconds} s, its phases {phases:.3f} s")
+    return differences
+
+
+def _being_read(status: Status) -> dict[str, TableStatus]:
+    return {name: table for name, table in status.tables_now().items() if table.state == "snapshotting"}
+
+
+def _pairs(status: Status) -> Iterator[tuple[str, int, int]]:
+    """Yield what should be equal: its name, the figure, the sum of its parts."""
+    tables, read = status.tables.values(), _being_read(status).values()
+    snapshot = status.snapshot or SnapshotStatus(tables=0, rows=0)
+    yield "tables read", snapshot.tables, sum(1 for one in tables if one.state == "snapshotting")
+    yield "rows of snapshots", snapshot.rows, sum(one.rows_read for one in read)
+    yield "rows", sum(one.rows for one in tables), sum(batch.rows for batch in status.recent)
+    yield "changes", sum(one.changes for one in tables), sum(batch.changes for batch in status.recent)
+    yield "batches", status.batches, len(status.recent)
+    activity = status.activity
+    if activity is not None and activity.phase == "reading":
+        parts = sum(one.rows_estimate for one in activity.tables.values())
+        yield "rows of the batch", activity.rows_estimate or 0, parts
+
+
+def _differences_in_table(name: str, table: TableStatus, read: TableReadProgress | None) -> list[str]:
+    differences = []
+    rows = table.rows_read / table.rows_estimate if table.rows_estimate else 0.0
+    done, estimate = table.chunks_done or 0, table.chunks_estimate or 0
+    chunks = done / estimate if estimate else 0.0
+    if abs(rows - chunks) > _CLOSE:
+        differences.append(f"{name}: {rows:.0%} of the rows, {chunks:.0%} of the chunks")
+    if read is not None and (read.first != done + 1 or (estimate and read.chunks_estimate != estimate)):
+        differences.append(f"{name}: chunk {read.first} of {read.chunks_estimate} is read after {done} of {estimate}")
     return differences
 
 
@@ -153,31 +156,31 @@ def _writing(server: MySQLServer) -> Iterator[None]:
 def _midst(run: subprocess.Popen[bytes], inbox: ControlFolder) -> Status:
     """Return the first status that is worth a picture.
 
-    :raises HeadgateError: the run ended, or there was none.
+    :raises RuntimeError: the run ended before.
     """
-    pause: Callable[[float], bool] = threading.Event().wait
-    before = None
-    for _ in range(_PATIENCE):
+
+    def look() -> Status | None:
         if run.poll() is not None:
-            raise HeadgateError("the run ended before it had read half of the largest table")
+            raise RuntimeError("the run ended before its figures agreed in the midst of a snapshot")
         status = read_status(inbox)
-        if status is not None and status.updated_us != before and _is_midst(status):
-            differences = disagreements(status)
-            if not differences:
-                return status
-            print("; ".join(differences))
-        before = status.updated_us if status is not None else None
-        pause(_LOOK_SECONDS)
-    raise HeadgateError("no status of the run had figures that agree")
+        if status is None or not _is_midst(status):
+            return None
+        differences = disagreements(status)
+        print("; ".join(differences))
+        return None if differences else status
+
+    status = wait_until(look, "there was no such moment", seconds=_PATIENCE_SECONDS)
+    assert status is not None
+    return status
 
 
 def _is_midst(status: Status) -> bool:
-    """Whether a batch with rows is being read, tables are live, and the largest table is half done."""
+    """Return whether a batch with rows is read or applied after some others, and the largest table is half done."""
     items, activity = status.tables.get("shop.order_items"), status.activity
     if items is None or activity is None or not items.rows_estimate:
         return False
-    reads = activity.phase == "reading" and "shop.order_items" in activity.tables and activity.tasks
-    is_half = 0.3 <= items.rows_read / items.rows_estimate <= 0.8
+    reads = "shop.order_items" in activity.tables and (activity.tasks or activity.tables_to_write)
+    is_half = status.batches >= _LEAST_BATCHES and 0.3 <= items.rows_read / items.rows_estimate <= 0.9
     return bool(reads) and is_half and items.state == "snapshotting" and status.freshness.p50 is not None
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from headgate.status import BATCH_PHASES, Activity, BatchStatus, counted, duration
 
-__all__ = ["BAR", "Segment", "Step", "phase_bar", "phase_steps", "phases_text"]
+__all__ = ["BAR", "PhaseTime", "Step", "phase_bar", "phase_steps", "phases_text"]
 
 BAR: Final = 100.0
 """Units of the longest bar."""
@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Segment:
+class PhaseTime:
     """The time of a phase in a bar."""
 
     phase: str
@@ -67,14 +67,14 @@ def _step_now(activity: Activity) -> Step:
     return Step(activity.phase, "now", f"{done or 0:,} of {counted(number, thing)}", done or 0, number)
 
 
-def phase_bar(batch: BatchStatus, batches: Sequence[BatchStatus]) -> list[Segment]:
+def phase_bar(batch: BatchStatus, batches: Sequence[BatchStatus]) -> list[PhaseTime]:
     """Return the bar of a batch, as long as its phases took next to those of the batch that took longest."""
     longest = max((sum(one.phases.values()) for one in batches), default=0.0)
     segments, x = [], 0.0
     for phase in BATCH_PHASES:
         width = BAR * batch.phases.get(phase, 0.0) / longest if longest else 0.0
         if width:
-            segments.append(Segment(phase, round(x, 2), round(width, 2)))
+            segments.append(PhaseTime(phase, round(x, 2), round(width, 2)))
         x += width
     return segments
 
