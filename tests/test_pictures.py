@@ -40,7 +40,7 @@ def test_the_figures_of_the_page_in_the_picture_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "told"),
+    ("place", "value", "difference"),
     [
         (("tables", "shop.order_items", "chunks_estimate"), 1026, "of the chunks"),
         (("snapshot", "rows"), 5, "rows of snapshots: 5 and "),
@@ -54,10 +54,10 @@ def test_the_figures_of_the_page_in_the_picture_agree() -> None:
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,
 )
-def test_figures_that_cannot_be_true_together_are_found(place: tuple[Any, ...], value: float, told: str) -> None:
+def test_figures_that_cannot_be_true_together_are_found(place: tuple[Any, ...], value: float, difference: str) -> None:
     status = recorded()
     inner: Any = status
     for step in place[:-1]:
         inner = inner[step]
     inner[place[-1]] = value
-    assert told in "; ".join(disagreements(Status.model_validate(status)))
+    assert difference in "; ".join(disagreements(Status.model_validate(status)))

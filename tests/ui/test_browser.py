@@ -272,10 +272,10 @@ def test_the_phases_of_batches(browser: Browser, tmp_path: Path, monkeypatch: py
 def violations(browser: Browser, axe: str) -> list[list[Any]]:
     """What axe-core finds in the page: each rule, with the selectors of its nodes."""
     browser.run(f"{axe}; 0")
-    found: list[list[Any]] = browser.run(
+    rules: list[list[Any]] = browser.run(
         "axe.run().then((found) => found.violations.map((one) => [one.id, one.nodes.map((node) => node.target[0])]))"
     )
-    return found
+    return rules
 
 
 def tab_through(browser: Browser) -> list[float]:
