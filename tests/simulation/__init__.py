@@ -15,8 +15,8 @@ values, changed as ``headgate.decide.actions`` says. ``broker``: Kafka's partiti
 simulated: bytes, sockets, Spark, upkeep, changes of columns, filters.
 
 **The relay** has episodes of its own (``relay``): archive, buffer, and consumers with checkpoints, on real files. A
-damaged archive may begin later, and has no gap. What a loss of power leaves depends on whether the file system uses the
-numbers of deleted files again, so a few of these episodes differ between kinds of file systems.
+damaged archive may begin later, and has no gap. Some of these
+episodes differ between file systems (seed 48: on tmpfs and on ext4); why is not known.
 
 **Interleavings.** Code of headgate runs in one thread. Wherever it leaves headgate it comes to a boundary
 (``World.pause``), and there the scheduler lets transactions, statements, failovers, a kill or a second process happen.

@@ -347,7 +347,7 @@ class RelayEpisode:
             self.figures["power lost"] += 1
 
     def _damage_archive(self) -> None:
-        """Delete a file of the archive, or cut a segment, as others or a disk may. A cut header is an error."""
+        """Delete a file of the archive, or cut a segment, as a program or a disk may. A cut header is an error."""
         files = sorted(path for path in (self._folder / "log-1").iterdir() if path.is_file())
         if not files:
             return
