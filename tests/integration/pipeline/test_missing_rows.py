@@ -74,7 +74,7 @@ def test_a_folder_that_is_gone_is_made_again(runs: Runs) -> None:
 
 @pytest.mark.parametrize("missing", ["folder", "mode"])
 def test_rows_that_a_running_snapshot_has_read_are_read_again(runs: Runs, missing: str) -> None:
-    runs.table("many", rows=2000)
+    runs.table("many", rows=1000)
     runs.modes = BOTH if missing == "folder" else CHANGELOG
     table = f"{runs.db}.many"
     runs.run(meanwhile=lambda _: False if runs.reports[-1].rows.get(table) else None)
