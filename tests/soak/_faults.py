@@ -270,7 +270,9 @@ def remove_checkpoint(world: World, choice: random.Random) -> int:
 
 
 def tear_checkpoint(world: World, choice: random.Random) -> int:
-    """The newest files of the checkpoint are torn, as a loss of power leaves them."""
+    """The newest files of the checkpoint are torn, as a loss of power leaves them. The end of a batch that the ledger
+    has is synced before, so only that of a later one may be torn.
+    """
     checkpoint, met = world.pipeline.lake / "_headgate" / "checkpoint", 0
     if not _has_hint(world):
         return 0
@@ -278,7 +280,7 @@ def tear_checkpoint(world: World, choice: random.Random) -> int:
         files = sorted(
             (path for path in checkpoint.glob(f"{name}/*") if path.name.isdigit()), key=lambda f: int(f.name)
         )
-        if files:
+        if files and (name == "commits" or str(world.oracle.newest_epoch()) not in files[-1].read_text()):
             os.truncate(files[-1], choice.randrange(files[-1].stat().st_size))
             met = 1
     return met

@@ -46,6 +46,12 @@ class Oracle:
         self._changes = Counter[str]()
         self._judged: list[tuple[dict[str, Any], dict[str, int]]] = []
 
+    def newest_epoch(self) -> int | None:
+        """Return the epoch of the ledger's newest row; None: it has no row."""
+        [row] = _query(self._lake / "_headgate" / "ledger", "SELECT max(epoch) AS epoch FROM t")
+        epoch: int | None = row["epoch"]
+        return epoch
+
     def has_applied(self) -> bool:
         """Return whether the newest row of the ledger has every transaction of the source."""
         newest = _query(self._lake / "_headgate" / "ledger", "SELECT gtid FROM t ORDER BY epoch DESC LIMIT 1")
