@@ -134,7 +134,7 @@ def test_a_table_that_is_read_again_stays_clustered_by_another_program(
     delta = created(tmp_path, before)
     delta._change("CLUSTER BY", {}, lambda table: clustered(table, ("note",)))
     successor = begin_successor(delta, 2)
-    successor.create(COLUMNS, {"headgate.table": "shop.t"}, after)
+    successor.create(COLUMNS, {"headgate.table": "shop.t", "headgate.key": "[]"}, after)
     for _ in range(2):
         take_over(delta, successor)
         assert layout_of(delta) == (after.properties, clustering)
