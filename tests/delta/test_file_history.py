@@ -267,7 +267,7 @@ def test_a_checkpoint_that_was_written_since_the_listing_lets_the_log_go(tmp_pat
     assert log.old_by_name(newest, 5.0) == LogFiles(table.path).old_by_listing(newest, LATER, 0.0) != []
 
 
-def test_a_young_checkpoint_lets_nothing_go_whoever_wrote_it(tmp_path: Path) -> None:
+def test_a_young_checkpoint_of_any_program_lets_nothing_go(tmp_path: Path) -> None:
     table = Written(tmp_path)
     for number in range(4):
         table.upsert({"a": number})

@@ -120,6 +120,52 @@ def test_clustering_by_another_program_stays(tmp_path: Path) -> None:
     assert layout_of(delta) == ({}, ("id",)), "the configuration comes first"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "clustering"),
+    [
+        (TableLayout(), TableLayout(), ("note",)),
+        (TableLayout({"team": "x"}), TableLayout({"team": "y"}), ("note",)),
+        (TableLayout(), TableLayout({}, ("id",)), ("id",)),
+    ],
+)
+def test_a_table_that_is_read_again_stays_clustered_by_another_program(
+    tmp_path: Path, before: TableLayout, after: TableLayout, clustering: tuple[str, ...]
+) -> None:
+    delta = created(tmp_path, before)
+    delta._change("CLUSTER BY", {}, lambda table: clustered(table, ("note",)))
+    successor = begin_successor(delta, 2)
+    successor.create(COLUMNS, {"headgate.table": "shop.t", "headgate.key": "[]"}, after)
+    for _ in range(2):
+        take_over(delta, successor)
+        assert layout_of(delta) == (after.properties, clustering)
+    assert delta.version() == 2, "one commit"
+
+
+def test_a_table_that_is_read_again_loses_the_clustering_of_the_configuration(tmp_path: Path) -> None:
+    delta = created(tmp_path, TableLayout({}, ("day",)))
+    successor = begin_successor(delta, 2)
+    successor.create(COLUMNS, {"headgate.table": "shop.t"}, TableLayout())
+    take_over(delta, successor)
+    assert layout_of(delta) == ({}, ())
+
+
+def test_what_a_table_that_is_read_again_loses_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    delta = created(tmp_path, TableLayout())
+    delta._change("CLUSTER BY", {}, lambda table: clustered(table, ("note", "id")))
+    delta.set_properties({"delta.checkpointInterval": "7"})
+    successor = begin_successor(delta, 2)
+    successor.create(StructType([one for one in COLUMNS.fields if one.name != "note"]), {"headgate.table": "shop.t"})
+    with caplog.at_level(logging.WARNING, "headgate"):
+        take_over(delta, successor)
+        take_over(delta, successor)
+    assert layout_of(delta)[1] == ("id",)
+    texts = [record.getMessage() for record in logged_here(caplog)]
+    assert [text.removeprefix(delta.path) for text in texts] == [
+        " was read again, and lost properties that another program had set: ['delta.checkpointInterval']",
+        " was read again, and is no longer clustered by note",
+    ]
+
+
 def test_a_table_that_is_read_again_keeps_properties_of_others(tmp_path: Path) -> None:
     delta = created(tmp_path, TableLayout({"team": "sales"}, ("day",)))
     delta.set_properties({"other": "kept", "delta.checkpointInterval": "7"})

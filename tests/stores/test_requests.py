@@ -40,6 +40,23 @@ def test_each_request_is_counted_by_its_operation(tmp_path: Path, monkeypatch: p
     folder.put("a", b"4")
 
 
+def test_a_replacement_of_the_same_second_and_size_is_another_file(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path.as_uri())
+    folder.put("a", b"12")
+    before = folder.identity("a")
+    assert before is not None
+    assert [file.identity() for file in folder.files()] == [before], "a listing has the same"
+    with shared_counts() as counts:
+        (tmp_path / "b").write_bytes(b"34")
+        (tmp_path / "b").rename(tmp_path / "a")
+        os.utime(tmp_path / "a", ns=(before.modified_ns, before.modified_ns))
+        after = folder.identity("a")
+        assert read_counts(counts) == {PUT: 0, GET: 1, LIST: 0, DELETE: 0}, "no further request"
+    assert after is not None
+    assert (after.modified, after.size) == (before.modified, before.size)
+    assert after != before
+
+
 def test_large_files_are_uploaded_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_module, "_PUT_BYTES", 4)
     monkeypatch.setattr(folder_module, "_WRITER_BYTES", 4)

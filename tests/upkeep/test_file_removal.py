@@ -54,9 +54,8 @@ class Kept:
         """Clean, so much later; how often the folder is listed."""
         self.now += hours * HOUR
         self.listings = 0
-        for work in (self.keeper.follow, self.keeper.clean):
-            for _ in work(0):
-                pass
+        for _ in (*self.keeper.follow(0), *self.keeper.clean(0, self.now)):
+            pass
         return self.listings
 
     def sleep(self, hours: float) -> None:

@@ -399,7 +399,7 @@ def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch each second, the retention of a minute: what is above that is removed before the round's turn."""
-    made, begun = Written(tmp_path / "lake", times=UpkeepTimes(listing=30.0)), time.time()
+    made, begun = Written(tmp_path / "lake"), time.time()
     clock = SimpleNamespace(now=begun - HOUR)
     faked = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)
     for module in (upkeep_module, table_upkeep_module, file_removal_module):

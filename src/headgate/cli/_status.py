@@ -86,11 +86,11 @@ def _read(inbox: ControlFolder) -> _Seen:
 
     :raises TargetError: the file cannot be read, or is damaged.
     """
-    from headgate.status import read_status, waiting_signals
+    from headgate.status import read_status, shown_signals
 
     with file_errors(f"{inbox.path} cannot be read", TargetError):
         status = read_status(inbox)
-        return _Seen(status, waiting_signals(inbox) if status is None else status.signals)
+        return _Seen(status, shown_signals(inbox, status))
 
 
 def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None:

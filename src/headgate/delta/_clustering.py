@@ -14,12 +14,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from headgate.delta._log import CLUSTERING, Snapshot
 
-__all__ = ["CLUSTERING_FEATURES", "clusterable", "clustering", "kept_clustering", "leaves_to", "with_domains_of"]
+__all__ = [
+    "CLUSTERING_FEATURES",
+    "clusterable",
+    "clustered_by",
+    "clustering",
+    "kept_clustering",
+    "leaves_to",
+    "with_domains_of",
+]
 
 CLUSTERING_FEATURES: Final = frozenset({"clustering", "domainMetadata"})
 """Features of a clustered table, which only writers have to know."""
@@ -63,6 +71,17 @@ def kept_clustering(table: Snapshot, schema_json: str) -> list[dict[str, Any]]:
     """
     names = {one["name"] for one in _fields(schema_json)}
     return clustering(table, [name for name in table.clustering if name in names])
+
+
+def clustered_by(table: Snapshot, columns: Sequence[str]) -> Mapping[str, str]:
+    """Return the metadata domains of a table if it were clustered by those of these columns by which it can be; its own
+    if there are none.
+
+    :param table: with its files.
+    """
+    possible = clusterable(table, columns)
+    paths = [table.names.path((name,)) for name in possible]
+    return {**table.domains, CLUSTERING: _configuration(paths)} if possible else table.domains
 
 
 def with_domains_of(table: Snapshot, other: Snapshot) -> list[dict[str, Any]]:

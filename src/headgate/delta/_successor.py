@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from headgate.delta._clustering import with_domains_of
+from headgate.delta._clustering import clustered_by, with_domains_of
 from headgate.delta._definition import protocol_of
 from headgate.delta._files import SUCCESSOR, files_of
 from headgate.delta._log import LOG, Snapshot
@@ -63,12 +64,15 @@ def _log_files(folder: str, name: str) -> Iterator[str]:
     return (file.name for file in files_of(folder).below(f"{name}/{LOG}"))
 
 
-def take_over(table: Snapshot, successor: Snapshot, name: str, kept: Mapping[str, str]) -> list[dict[str, Any]]:
+def take_over(
+    table: Snapshot, successor: Snapshot, name: str, kept: Mapping[str, str], cluster_by: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return the actions by which a successor takes the table's place; empty if it has taken it.
 
     :param table: headgate supports what it requires (:func:`unsupported_requirements`); likewise the successor.
     :param name: the successor's folder, in the table's.
     :param kept: properties that the table keeps if the successor has none of the name.
+    :param cluster_by: columns by which the table stays clustered, as far as the successor can be (``clusterable``).
     """
     features, built = table.features or frozenset(), successor.features or frozenset()
     metadata = {
@@ -79,7 +83,7 @@ def take_over(table: Snapshot, successor: Snapshot, name: str, kept: Mapping[str
     actions: list[dict[str, Any]] = [] if built <= features else [protocol_of(features | built)]
     if metadata != table.metadata:
         actions.append({"metaData": metadata})
-    actions += with_domains_of(table, successor)
+    actions += with_domains_of(table, replace(successor, domains=clustered_by(successor, cluster_by)))
     for application, version in successor.transactions.items():
         if table.transactions.get(application, -1) < version:
             actions.append({"txn": {"appId": application, "version": version}})

@@ -85,6 +85,25 @@ class TableLayout:
         return [*with_properties(table, wanted, removed), *(clustered(table, self.cluster_by) if clusters else ())]
 
     @staticmethod
+    def clustering_of_others(table: Snapshot, successor: Snapshot) -> tuple[str, ...]:
+        """Return the columns by which another program has clustered a table; none if the configuration clusters its
+        successor, or has clustered the table.
+        """
+        is_configured = _CLUSTER_BY in _configured(table) | _configured(successor)
+        return () if is_configured else table.clustering
+
+    @staticmethod
+    def lost_properties(table: Snapshot, successor: Snapshot) -> list[str]:
+        """Return the properties of Delta that other programs set on a table, and that its successor does not have."""
+        had, built = _configured(table), successor.properties
+        return sorted(
+            name
+            for name, value in table.properties.items()
+            if name.startswith("delta.") and not name.startswith("delta.columnMapping.") and name not in had
+            if built.get(name) != value
+        )
+
+    @staticmethod
     def properties_of_others(table: Snapshot) -> dict[str, str]:
         """Return the properties of a table that other programs set, and Delta does not define."""
         had = _configured(table)

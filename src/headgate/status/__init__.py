@@ -23,7 +23,7 @@ from headgate.status._status import (
     WarningStatus,
     pid_namespace,
     read_status,
-    waiting_signals,
+    shown_signals,
 )
 from headgate.status._status_text import (
     activity_lines,
@@ -79,10 +79,10 @@ __all__ = [
     "progress_lines",
     "read_status",
     "requests_text",
+    "shown_signals",
     "signal_text",
     "snapshot_text",
     "storage_lines",
     "table_remarks",
     "table_text",
-    "waiting_signals",
 ]

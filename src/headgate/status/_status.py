@@ -43,7 +43,7 @@ __all__ = [
     "WarningStatus",
     "pid_namespace",
     "read_status",
-    "waiting_signals",
+    "shown_signals",
 ]
 
 _DAY_SECONDS: Final = 86_400
@@ -423,7 +423,7 @@ def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | Non
     """Read the pipeline's last status; None: it never wrote one. A run that is gone is :meth:`~Status.at_rest`. What a
     run on this machine could not write into the lake counts, too (:func:`note`).
 
-    Without a status, :func:`waiting_signals` has the signals.
+    Without a status, :func:`shown_signals` has the signals.
 
     :raises TargetError: the file is damaged, or of a newer headgate.
     """
@@ -443,11 +443,19 @@ def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | Non
             f"{inbox.path}/{ControlFile.STATUS} is damaged at {location}; remove it, the pipeline writes it again"
         ) from None
     status = status if status.activity is None or status.is_alive(now_us) else status.at_rest()
-    waiting = waiting_signals(inbox, status) if is_readable else ()
+    waiting = _waiting_signals(inbox, status) if is_readable else ()
     return status.model_copy(update={"signals": (*waiting, *status.signals)})
 
 
-def waiting_signals(inbox: ControlFolder, status: Status | None = None) -> tuple[SignalStatus, ...]:
+def shown_signals(inbox: ControlFolder, status: Status | None) -> tuple[SignalStatus, ...]:
+    """Return a pipeline's signals, newest first, before its first run, too.
+
+    :param status: what :func:`read_status` returned.
+    """
+    return _waiting_signals(inbox, None) if status is None else status.signals
+
+
+def _waiting_signals(inbox: ControlFolder, status: Status | None) -> tuple[SignalStatus, ...]:
     """Return the signals in the inbox that no batch has taken, newest first.
 
     :param status: what the pipeline wrote; None: it never ran.

@@ -55,11 +55,13 @@ with Delta's own writers, which check and then rename."""
 
 
 class FileIdentity(NamedTuple):
-    """Identity of a file, to detect a replacement. Stores have no inodes (0), and times in whole seconds."""
+    """Identity of a file, to detect a replacement. Stores have no inodes (0), and times in whole seconds, but tags."""
 
     inode: int
     modified_ns: int
     size: int
+    tag: str = ""
+    """The store's ETag, which a replacement changes, without quotes; "" for local files, and if the store has none."""
 
     @property
     def modified(self) -> float:
@@ -417,8 +419,11 @@ def _of_folder(file: Path | os.DirEntry[str]) -> FileIdentity | None:
 
 
 def _of_store(meta: ObjectMeta) -> FileIdentity:
-    """Return an object's identity. Listings may have fractions of seconds, which answers about one object have not."""
-    return FileIdentity(0, int(meta["last_modified"].timestamp()) * 1_000_000_000, meta["size"])
+    """Return an object's identity. Listings may have fractions of seconds, or no quotes around the ETag, unlike answers
+    about one object.
+    """
+    tag = (meta["e_tag"] or "").strip('"')
+    return FileIdentity(0, int(meta["last_modified"].timestamp()) * 1_000_000_000, meta["size"], tag)
 
 
 @lru_cache(maxsize=10_000)

@@ -21,7 +21,7 @@ from headgate.config import (
 from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.files import reason_of
 from headgate.lake import Lake
-from headgate.status import SignalStatus, Status, TableStatus, read_status, waiting_signals
+from headgate.status import SignalStatus, Status, TableStatus, read_status, shown_signals
 
 __all__ = ["PipelineView", "Watched", "watch"]
 
@@ -102,8 +102,7 @@ class Watched:
         now_us = time.time_ns() // 1000
         try:
             status = read_status(self.inbox, now_us)
-            signals = waiting_signals(self.inbox) if status is None else status.signals
-            return PipelineView(self.name, now_us, status, signals=signals)
+            return PipelineView(self.name, now_us, status, signals=shown_signals(self.inbox, status))
         except HeadgateError as error:
             return PipelineView(self.name, now_us, None, error_line(error))
         except OSError as error:

@@ -1,8 +1,9 @@
 """Removal of files from one table's folder that no version needs that has to stay readable.
 
 Data files and deletion vectors are removed as soon as no such version has them; log files an hour after the checkpoint
-that replaces them; files that no commit names after a day, because a batch in progress may have
-written them. The log names all but the last kind, so files go as fast as they come, without listings.
+that replaces them, or after the retention if that is shorter: a reader may have begun at the checkpoint before, and can
+expect its data files for no longer, either. Files that no commit names go after a day, because a batch in progress may
+have written them. The log names all but the last kind, so files go as fast as they come, without listings.
 
 A machine that sleeps ends no batch, so that day is one of running time (:class:`RunningClock`).
 
@@ -37,8 +38,8 @@ class UpkeepTimes:
     """Intervals of the upkeep, in seconds."""
 
     listing: float = 3600.0
-    """Shortest time between two listings of a table's folder, and from a checkpoint to the removal of the log before
-    it."""
+    """Shortest time between two listings of a table's folder, and longest from a checkpoint to the removal of the log
+    before it."""
     orphan: float = 24 * 3600.0
     """Age at which files of no commit are removed, in seconds in which the machine ran."""
     idle: float = 600.0
@@ -122,8 +123,11 @@ class FileRemover:
         if known != self.history.version:
             self._changed_at = time.time()
 
-    def clean(self, oldest: int) -> Iterator[None]:
-        """Remove what no version from ``oldest`` on needs: what the log names, now and then also what listings find."""
+    def clean(self, oldest: int, since: float) -> Iterator[None]:
+        """Remove what no version from ``oldest`` on needs: what the log names, now and then also what listings find.
+
+        :param since: when the retention began, in seconds since 1970 UTC.
+        """
         history = self.history
         names, before = history.unneeded(oldest), self.removed.bytes
         if MERGED not in history.properties:  # else they are other tables' files, which are removed with those
@@ -132,7 +136,7 @@ class FileRemover:
         if not history.is_removable:
             return
         now = time.time()
-        old = self._clock.ago(self._times.orphan)
+        settled, old = max(since, now - self._times.listing), self._clock.ago(self._times.orphan)
         is_hour, again = now - self._checked_at >= self._times.listing, False
         if is_hour:
             again, self._has_failed, self._checked_at = self._has_failed, False, now
@@ -141,9 +145,9 @@ class FileRemover:
             yield from self._remove_orphans(old)
         if is_hour and (again or oldest != self._log_from):
             self._log_from = oldest
-            yield from self._remove(self.log.old_by_listing(oldest, now - self._times.listing, old))
+            yield from self._remove(self.log.old_by_listing(oldest, settled, old))
         else:
-            yield from self._remove(self.log.old_by_name(oldest, now - self._times.listing))
+            yield from self._remove(self.log.old_by_name(oldest, settled))
 
     def _may_have_orphans(self, before: float) -> bool:
         """Return whether there may be files of no commit that the last listing missed, or found too young."""

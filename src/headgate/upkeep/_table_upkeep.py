@@ -189,7 +189,7 @@ class TableUpkeep:
         yield from self.remover.follow(oldest)
         if newest is not None:
             self._retire(newest, now)
-        yield from self.remover.clean(oldest)
+        yield from self.remover.clean(oldest, since)
         self._cleaned = now, oldest
 
     def _oldest(self, since: float) -> int:
