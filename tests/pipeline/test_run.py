@@ -118,6 +118,7 @@ OSError: [Errno 28] No space left on device
 """
 
 
+WORKER_GONE = "[STREAM_FAILED] Query [id = 1] terminated with exception: {} SQLSTATE: XXKST"
 STREAM_FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: the proxy failed: \
 Traceback (most recent call last):
   File "a.py", line 1, in call
@@ -186,6 +187,13 @@ Traceback (most recent call last):
             "Spark failed: ValueError: x",
         ),
         ("", SparkFailedError, "Spark failed: without a message"),
+        (WORKER_GONE.format("Connection reset"), EngineError, "for now: Connection reset"),
+        (WORKER_GONE.format("").replace("  ", " "), EngineError, "for now: terminated with exception: SQLSTATE"),
+        (
+            "An error occurred while calling o219.load.\n: java.io.IOException: Stream closed\n\tat java.lang.A.b",
+            EngineError,
+            "for now: IOException: Stream closed",
+        ),
     ],
 )
 def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], message: str) -> None:

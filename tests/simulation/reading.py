@@ -21,7 +21,7 @@ from headgate.policies import Window as WindowRule
 from headgate.positions import Position, parse_position
 from headgate.snapshot import Window
 from headgate.snapshot._reader import _moves_partly
-from headgate.spark import LogRange, Task
+from headgate.spark import LogRange, Task, Unread
 from headgate.spark._read_task import without_unread
 from tests.simulation.images import RowImage, RowImages, images_message
 from tests.simulation.source import Server, gtids
@@ -86,19 +86,25 @@ def _log(world: World, task: Task, part: LogRange) -> list[Message]:
     unread = {item.table: item for item in part.unread}
     messages: list[Message] = []
     for table, images in sorted(_images(server, indexes, task.epoch).items()):
-        rows = RowImages(SHAPES[table], images)
-        if table in unread:
-            left = without_unread(rows.image_batch, unread[table])
-            if left is None:
-                continue
-            rows = RowImages.of(left)
-        messages.append(images_message("rows", rows))
+        left = _read(SHAPES[table], images, unread[table]) if table in unread else images
+        if left:
+            messages.append(images_message("rows", RowImages(SHAPES[table], left)))
     messages += _statements(server, indexes, task.epoch)
     if part.is_last and indexes:
         last = server.log[indexes[-1]]
         file, pos, created_s = server.file_of(indexes[-1] + 1)
         messages.append(End(task.executed, server.uuid, file, pos, last.gtid, last.commit_us, created_s))
     return messages
+
+
+def _read(shape: Shape, images: Sequence[RowImage], unread: Unread) -> list[RowImage]:
+    """Leave out images of keys that a later chunk brings. The decoder gives the image of a TRUNCATE by itself."""
+    if not unread.started:
+        return []
+    rows = [one for one in images if one.op != "t"]
+    left = without_unread(RowImages(shape, rows).image_batch, unread)
+    kept = [] if left is None else list(RowImages.of(left).images)
+    return sorted([*kept, *(one for one in images if one.op == "t")], key=lambda one: one.seq)
 
 
 def received(server: Server, wanted: Position, hint: Hint | None) -> list[int]:

@@ -60,14 +60,17 @@ _PASSING = (
     "RpcTimeoutException",
     "Cannot find endpoint",
     "ExecutorLostFailure",
-    "Connection reset by peer",
+    "Connection reset",
+    "IOException: Stream closed",
+    "terminated with exception: SQLSTATE",
     "AWSApiCallTimeoutException",
     "AWSServiceThrottledException",
     "AWSStatus500Exception",
     "Unable to execute HTTP request",
 )
-"""Spark's messages when a process did not start in time or was lost, on a busy machine a transient failure; those
-of S3A and AWS's client when a store does not answer, or not now (Hadoop, "Troubleshooting S3A").
+"""Spark's messages when a process did not start in time or was lost, on a busy machine a transient failure: without a
+cause it is Java's ``EOFException``, of a Python process that ended. And those of S3A and AWS's client when a store does
+not answer, or not now (Hadoop, "Troubleshooting S3A").
 """
 
 

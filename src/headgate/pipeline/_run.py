@@ -400,9 +400,14 @@ class _Run:
 
         In the last case (None, and ``superseded``) the next query resumes from the checkpoint, with the new one.
         """
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
         self._freshness = 0.0 if once else freshness_seconds(self.config, self.lake)
         self._changed_settings.request_rereads()
-        query = self._start(once)
+        try:
+            query = self._start(once)
+        except Py4JJavaError as error:  # such as a planner's process that ended
+            return self._cause(error)
         try:
             self.writer.start()
             return self._watch(query, stop, reloaded)
