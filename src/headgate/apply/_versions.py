@@ -11,8 +11,10 @@ out, and that version stays open. If it is the key's only image, the table decid
 
 **The table's open row** of a key ends at the key's first image, or at a TRUNCATE before it.
 
-**Times** of one key never go back, although clocks of servers may: each is at least the one before it in the log. So no
-version ends before it begins, and no two versions of a key overlap.
+**Times** of one key never go back within a batch and behind the table's open row, although clocks of servers may: each
+is at least the one before it in the log. So no version ends before it begins, or begins before the one that it replaces
+has ended. The ended versions of a key without an open row are not read: if a clock went back since, the key's next one
+may begin before their end. ``_seq`` and ``_end_seq`` never overlap.
 
 **Writing** (:meth:`Versions.settle`). The open rows of the batch's keys are written again, ended, next to the new
 versions. If the first image of a key is a before-image, the values of the ended row are taken from it, so only the
