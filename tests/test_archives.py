@@ -60,7 +60,12 @@ def test_archives_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
             "SERVER ERROR: Bad Gateway url=https://r/b.pom\n:: a#b;1: not found",
             "SERVER ERROR: Bad Gateway url=https://r/b.pom",
         ),
-        (ArchivesUnavailableError, "[NOT FOUND  ] a\ndownload failed: a#b;1!b.jar", "download failed: a#b;1!b.jar"),
+        (
+            ArchivesUnavailableError,
+            "\t[FAILED     ] a#b;1!b.jar: Connection reset (12ms)\n\t:: a#b;1!b.jar\ndownload failed: a#b;1!b.jar",
+            "[FAILED     ] a#b;1!b.jar: Connection reset (12ms)",
+        ),
+        (ConfigError, "\t[NOT FOUND  ] a#b;1!b.jar\ndownload failed: a#b;1!b.jar", "download failed: a#b;1!b.jar"),
         (ArchivesUnavailableError, "", "no message"),
         (ConfigError, "\t\tunresolved dependency: a#b;1: not found", "unresolved dependency: a#b;1: not found"),
         (ConfigError, "java.lang.IllegalArgumentException: no coordinates", "java.lang.IllegalArgumentException: no c"),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import headgate
 from headgate.binlog import codes
 from headgate.catalog import TablePatterns
-from headgate.delta import keys_of
+from headgate.delta import _index, keys_of
 from headgate.gtid import GtidSet
 from headgate.preload import compile_kernels
 from headgate.replication import DecodeOptions, LogBlock, LogDecoder
@@ -68,16 +68,14 @@ def read_a_result() -> None:
 
 
 def look_keys_up() -> None:
-    from headgate.delta._index import KeyIndex
-
     for columns in ([pa.array([5, 7], pa.int64())], [pa.array([5, 7], pa.int32()), pa.array(["x", "y"])]):
         keys = keys_of(columns)
         parts = [pa.array(keys.ascending), pa.array(keys.order.astype(np.uint32))]
         if keys.data is not None:
             sizes, data = pa.py_buffer(keys.offsets.tobytes()), pa.py_buffer(keys.data.tobytes())
             parts.append(pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2, [None, sizes, data]))
-        key_numbers, _ = KeyIndex.of(pa.table(parts, [str(number) for number in range(len(parts))])).find(keys)
-        assert len(key_numbers) == 2
+        index = _index.KeyIndex.of(pa.table(parts, [str(number) for number in range(len(parts))]))
+        assert len(index.find(keys)[0]) == 2
 
 
 WORK: tuple[Callable[[], None], ...] = (decode_a_log, read_a_result, look_keys_up)

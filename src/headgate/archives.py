@@ -43,8 +43,9 @@ EXCLUDES: Final = "spark.jars.excludes"
 _REPOSITORIES: Final = ("spark.jars.repositories", "spark.jars.ivySettings")
 _RESOLVING: Final = (EXCLUDES, *_REPOSITORIES)
 """Settings of Spark that decide what a package is resolved to."""
-_PASSING: Final = ("Server access error", "SERVER ERROR", "download failed", "No space left on device")
-"""What Ivy logs if a repository did not answer, or not completely. If all answered, it logs only ``not found``."""
+_PASSING: Final = ("Server access error", "SERVER ERROR", "[FAILED", "No space left on device")
+"""What Ivy logs if a repository did not answer, or not completely. If all answered, it logs ``not found``, or ``[NOT
+FOUND`` of a file whose description was there."""
 
 
 def spark_home() -> Path | None:
@@ -178,5 +179,6 @@ def _artifact(name: str) -> str:
 def _reason(log: str) -> str:
     """Return the most informative line of Spark's log, without a login: a repository's answer, else what is missing."""
     lines = [line.strip() for line in log.splitlines()]
-    informative = [line for words in (*_PASSING, "not found", "Exception") for line in lines if words in line]
+    signs = (*_PASSING, "download failed", "not found", "Exception")
+    informative = [line for sign in signs for line in lines if sign in line]
     return re.sub(r"://[^\s/@]+@", "://***@", informative[0]) if informative else "no message"

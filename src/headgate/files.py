@@ -33,6 +33,7 @@ __all__ = [
     "file_errors",
     "hold_folder",
     "is_temporary",
+    "kernel_cache",
     "lock_file",
     "lock_folder",
     "make_once",
@@ -93,7 +94,10 @@ def kernel_cache() -> str:
     Without a name, numba stores them beside the code, apart from those that a run or ``headgate prefetch`` has
     compiled. numba reads the name when it is imported.
     """
-    return os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder("numba")))
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if not named:
+        named = os.environ["NUMBA_CACHE_DIR"] = str(cache_folder("numba"))
+    return named
 
 
 @contextlib.contextmanager

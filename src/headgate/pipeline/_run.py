@@ -39,15 +39,7 @@ from headgate.pipeline._requests import RunRequests, counted_requests
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
-from headgate.pipeline.divergence import (
-    ChangedSettings,
-    DeniedTables,
-    ForeignKeys,
-    HiddenColumns,
-    Skips,
-    UnfollowedTables,
-    join,
-)
+from headgate.pipeline.divergence import ChangedSettings, detector_of
 from headgate.policies import POLICY_SETTINGS
 from headgate.preload import PRELOAD, are_compiled, compile_kernels
 from headgate.sinks import BatchReport, BatchWriter
@@ -369,15 +361,7 @@ class _Run:
         status.indexes, status.kafka, status.files = self.writer.indexes, self.writer.kafka, self.writer.files
         self._changed_settings = ChangedSettings(self.config, self.writer)
         settings = connection_settings(self.config)
-        detectors = (
-            ForeignKeys(self.config, settings),
-            self._changed_settings,
-            Skips(self.config, self.writer),
-            UnfollowedTables(self.writer),
-            HiddenColumns(self.config, self.writer, settings),
-            DeniedTables(self.writer, settings),
-        )
-        self.writer.unseen = join(*(detector.unseen for detector in detectors))
+        self.writer.unseen = detector_of(self.config, self.writer, settings, self._changed_settings)
         self.batches = 0
         self._may_have_company = True
         """Whether another run may still commit a batch: until this one has."""

@@ -174,8 +174,8 @@ class LogDecoder:
         yield from self._flush(segment)
         self.advance_to(segment.file, int(segment.next_pos[-1]))
         if self._tables.is_full and not self._scanner.open:
-            self._tables.forget()
             self._scanner.forget_tables()
+            self._tables.forget_ids()
 
     # --- row images -----------------------------------------------------------------------------------------------
 

@@ -121,8 +121,16 @@ class TableSlots:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many maps were registered that the slots should be forgotten."""
+        """Whether so many maps were registered that the table ids should be forgotten (:meth:`forget_ids`)."""
         return self._registered >= _MOST_MAPS
+
+    def forget_ids(self) -> None:
+        """Note that the scanner has forgotten the table ids. Slots stay, unless there are as many: a table that is
+        opened again has a new id, and the same slot; to make one takes half a millisecond.
+        """
+        self._registered = 0
+        if len(self.slots) >= _MOST_MAPS:
+            self.forget()
 
     def register(self, event: bytes, file: str, pos: int) -> tuple[int, bytes, int]:
         """Return ``(table id, body behind id and flags, slot)`` of a TABLE_MAP event's body.

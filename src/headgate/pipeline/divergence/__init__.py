@@ -1,7 +1,8 @@
 """Tables that differ from their source without images that say so, detected batch by batch.
 
 ======================  ===========================================================================
-``_join``               all detectors as one: the most serious cause of each table
+``_detectors``          those of a run
+``_join``               several as one: the most serious cause of each table
 ``_foreign_keys``       cascades, which the log does not have
 ``_changed_settings``   another ``rows`` or hook than before
 ``_skips``              operations that are skipped
@@ -13,6 +14,7 @@
 
 from headgate.pipeline.divergence._changed_settings import ChangedSettings
 from headgate.pipeline.divergence._denied_tables import DeniedTables
+from headgate.pipeline.divergence._detectors import detector_of
 from headgate.pipeline.divergence._foreign_keys import ForeignKeys
 from headgate.pipeline.divergence._hidden_columns import HiddenColumns
 from headgate.pipeline.divergence._join import Detector, join
@@ -27,5 +29,6 @@ __all__ = [
     "HiddenColumns",
     "Skips",
     "UnfollowedTables",
+    "detector_of",
     "join",
 ]
