@@ -16,6 +16,7 @@ from tests.fix_carrier import FakeBatch, FakeTable
 DENIED = Divergence(
     "the account may not SELECT from shop.b, so its earlier rows are missing: GRANT SELECT ON `shop`.`b` to the account"
 )
+HIDDEN = Divergence("the account could not see it when its first changes were planned", over=True)
 
 
 class Detection:
@@ -42,7 +43,7 @@ class Detection:
         (AccessError("SELECT command denied", code=1142), {"shop.b": DENIED}),
         (AccessError("SELECT command denied for column", code=1143), {}),  # another detector's
         (DefiniteServerError("no such table", code=1146), {}),  # created and dropped meanwhile
-        (None, {}),  # created after the planner looked
+        (None, {"shop.b": HIDDEN}),
     ],
 )
 def test_the_answers(monkeypatch: pytest.MonkeyPatch, error: Exception | None, stopped: dict[str, Divergence]) -> None:
@@ -58,3 +59,15 @@ def test_tables_that_somebody_knows_are_not_asked_about(monkeypatch: pytest.Monk
     fake.snapshot("shop.read", 9, append=True, first=True).chunk(FakeTable("shop.read"), [(1, "x")])
     assert detection.detector.unseen(fake.described()) == {}
     assert detection.queries == []
+
+
+@pytest.mark.parametrize(("only_if_absent", "asked"), [(False, 0), (True, 1)])
+def test_a_table_that_the_batch_creates_lacks_no_rows(
+    monkeypatch: pytest.MonkeyPatch, only_if_absent: bool, asked: int
+) -> None:
+    """CREATE TABLE IF NOT EXISTS may have met one."""
+    detection = Detection(monkeypatch, AccessError("denied", code=1142))
+    fake = FakeBatch(9).ddl("shop.b", "CREATE TABLE b ...", "create", 1, adds=() if only_if_absent else None)
+    batch = fake.images(FakeTable("shop.b"), [("c", 2, 1, "x")]).described()
+    assert detection.detector.unseen(batch) == ({"shop.b": DENIED} if only_if_absent else {})
+    assert len(detection.queries) == asked

@@ -197,6 +197,9 @@ def test_what_a_run_does_is_said_from_the_beginning(run: Run) -> None:
         run.waits(1000)
         writer.applies(batch(1, 2))
         assert phase() == ("running", "stopping", 3), "the batch was dropped, whatever it does"
+        writer.rests()
+        writer.plans()
+        assert phase() == ("running", "stopping", 6), "a pause of a run that ends is none"
         activity = run.read().activity
         assert activity is not None
         assert activity.waits_for == "Spark to end"

@@ -130,3 +130,18 @@ def test_the_log_of_a_table_that_is_followed_from_its_start_again_is_listed(kept
     kept.keeper.history = FileHistory(kept.path, 0)
     kept.listings_after(0)
     assert kept.keeper.log.count(0) == 1
+
+
+def test_a_process_that_begins_after_a_sleep_keeps_the_files_of_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as ``headgate maintain``: the machine may have slept at any moment since it was started."""
+    kept = Kept(str(tmp_path), monkeypatch)
+    kept.clock.CLOCK_BOOTTIME, kept.clock.clock_gettime = 7, lambda _: kept.now
+    orphan = kept.orphan("0.parquet")
+    kept.now, kept.slept = kept.now + 25 * HOUR, 25 * HOUR
+    kept.keeper = FileRemover(kept.path)
+    assert kept.listings_after(0) == 1
+    assert orphan.exists()
+    kept.listings_after(25)
+    assert not orphan.exists()

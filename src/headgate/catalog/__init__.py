@@ -40,7 +40,7 @@ from headgate.catalog._patterns import (
 )
 from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
-from headgate.catalog._visible import check_visible, denied_reason, denies_select, hidden_reason, hides_columns
+from headgate.catalog._visible import Access, check_visible, denied_reason, hidden_reason, hides_columns, table_access
 
 __all__ = [
     "ALIAS",
@@ -52,6 +52,7 @@ __all__ = [
     "SINGLE_BYTE",
     "TEMPORALS",
     "TEXTS",
+    "Access",
     "AddedColumn",
     "Column",
     "ColumnChange",
@@ -74,7 +75,6 @@ __all__ = [
     "declares_cascade",
     "decode_statement",
     "denied_reason",
-    "denies_select",
     "exact_pattern",
     "exact_patterns",
     "existing_value",
@@ -90,5 +90,6 @@ __all__ = [
     "multi_byte_table",
     "parse_statement",
     "single_byte_text",
+    "table_access",
     "table_from_table_map",
 ]

@@ -11,12 +11,21 @@ decides, whether the columns that were not granted exist or not, and whichever r
 from __future__ import annotations
 
 from collections.abc import Collection
+from enum import Enum
 from typing import Any, Final, Protocol
 
 from headgate.errors import AccessError, DefiniteServerError
 from headgate.names import quote_name
 
-__all__ = ["QueryFunction", "check_visible", "denied_reason", "denies_select", "hidden_reason", "hides_columns"]
+__all__ = [
+    "Access",
+    "QueryFunction",
+    "check_visible",
+    "denied_reason",
+    "hidden_reason",
+    "hides_columns",
+    "table_access",
+]
 
 _NO_COLUMN: Final = "headgate: no such column"
 _TABLE_DENIED: Final = 1142
@@ -48,15 +57,25 @@ def hides_columns(query: QueryFunction, db: str, table: str) -> bool:
     return False
 
 
-def denies_select(query: QueryFunction, db: str, table: str) -> bool:
-    """Return whether SELECT is granted on no column of a table. It need not exist then."""
+class Access(Enum):
+    """Whether the account may read a table."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    """SELECT is granted on no column. The table need not exist then."""
+    UNKNOWN = "unknown"
+    """There is no such table, or the server refuses the query for another reason."""
+
+
+def table_access(query: QueryFunction, db: str, table: str) -> Access:
+    """Ask the server whether the account may read a table."""
     try:
         query(f"SELECT 1 FROM {_quoted(db, table)} LIMIT 0")
     except AccessError as error:
-        return bool(error.code == _TABLE_DENIED)
+        return Access.DENIED if error.code == _TABLE_DENIED else Access.UNKNOWN
     except DefiniteServerError:
-        return False
-    return False
+        return Access.UNKNOWN
+    return Access.ALLOWED
 
 
 def denied_reason(db: str, table: str) -> str:

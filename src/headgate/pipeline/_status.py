@@ -185,8 +185,11 @@ class StatusWriter(Progress):
         self._notify()
 
     def rests(self) -> None:
-        """Note that the run waits for more changes before the next batch is planned."""
-        self.enters("resting")
+        """Note that the run waits for more changes before the next batch is planned; nothing if it is ending."""
+        with self._lock:
+            if self._phase == "planning":
+                self._enter("resting")
+        self._notify()
 
     def plans(self) -> None:
         """Note that it does so no longer."""

@@ -55,8 +55,9 @@ class RunningClock:
 
     def __init__(self) -> None:
         self._wall, self._running = time.time(), time.monotonic()
-        self._leaps: list[tuple[float, float]] = []
-        """When each was noticed, and its seconds."""
+        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - self._running if hasattr(time, "CLOCK_BOOTTIME") else 0.0
+        self._leaps = [(self._wall, asleep)]
+        """When each was noticed, and its seconds. The machine may have slept at any moment since it was started."""
 
     def ago(self, seconds: float) -> float:
         """Return the moment since which so much time has passed without leaps, in seconds since 1970 UTC."""

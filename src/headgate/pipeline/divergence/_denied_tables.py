@@ -5,14 +5,15 @@ soon as they change, with names of columns (``binlog_row_metadata = FULL``) also
 earlier rows are missing then, so such a table is stopped. Without names of columns the reader leaves its images out,
 which stops it, too.
 
-A table that is unknown for another reason is queried once, with its first changes: one that was created after the
-planner looked has all its rows in the log.
+The planner looks at the tables after it has chosen E. So a table that it did not know, and that exists now, was hidden
+from it, unless a statement of the batch created it: then all its rows are in the log. If SELECT was granted meanwhile,
+the table is read. A table that is gone again lacks nothing.
 """
 
 from __future__ import annotations
 
 from headgate.carrier import Batch
-from headgate.catalog import denied_reason, denies_select
+from headgate.catalog import Access, creates_if_absent, denied_reason, table_access
 from headgate.decide import Divergence
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.names import split_table
@@ -35,9 +36,21 @@ class DeniedTables:
 
         :raises HeadgateError: the query failed.
         """
-        unknown = sorted(batch.parts.keys() - self._writer.ledger.tables().keys() - batch.header.tables.keys())
+        known = self._writer.ledger.tables().keys() | batch.header.tables.keys() | _created(batch)
+        unknown = sorted(batch.parts.keys() - known)
         if not unknown:
             return {}
         with Connection.open(self._settings) as connection:
-            denied = [table for table in unknown if denies_select(connection.query, *split_table(table))]
-        return {table: Divergence(denied_reason(*split_table(table))) for table in denied}
+            answers = {table: table_access(connection.query, *split_table(table)) for table in unknown}
+        denied = {
+            table: Divergence(denied_reason(*split_table(table)))
+            for table in unknown
+            if answers[table] is Access.DENIED
+        }
+        hidden = Divergence("the account could not see it when its first changes were planned", over=True)
+        return {**denied, **{table: hidden for table in unknown if answers[table] is Access.ALLOWED}}
+
+
+def _created(batch: Batch) -> set[str]:
+    """Return the tables that statements of a batch created, which had no rows before."""
+    return {ddl.table for ddl in batch.ddl if ddl.action == "create" and not creates_if_absent(ddl.action, ddl.changes)}
