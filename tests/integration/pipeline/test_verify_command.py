@@ -129,7 +129,7 @@ def test_a_table_that_cannot_be_compared(lakes: Lakes) -> None:
         f"{db}.a: 2 rows, equal as of {gtid}",
         f"{db}.b: undecided: column v is string in the source, int64 in the lake",
         f"{db}.c: 2 rows, equal as of {gtid}",
-        "1 tables could not be compared wholly; their lines have the reasons",
+        "1 table could not be compared wholly; its line has the reason",
     ]
     assert (done.returncode, done.stderr) == (1, "")
 
