@@ -5,8 +5,11 @@ its own, because the two need different versions of some packages. MySQL's passw
 ``headgate_shop``.
 
 The asset ``headgate_shop`` is updated after each success, with the lake's position, so other DAGs can be scheduled by
-it. A task is tried again only if the error may pass by itself: never after a wrong file (exit code 2), nor after an
-error that `headgate status` does not call transient.
+it. A task is tried again only if the error may pass by itself: never after a wrong file (exit code 2), nor after a run
+whose status has `transient`: false.
+
+If Airflow ends a task, headgate ends after its current batch. It has a session of its own, because Airflow kills the
+task's processes after seconds, which may be before the batch has ended.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,17 +47,23 @@ class HeadgateOperator(BaseOperator):
         self.command = command
         self.options = options or []
         self._process: subprocess.Popen[str] | None = None
+        self._has_signalled = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the lake's position.
 
         :raises AirflowFailException: a retry would fail likewise.
-        :raises AirflowException: it failed.
+        :raises AirflowException: it failed, or Airflow ended it.
         """
+        started_us = time.time_ns() // 1000
         code, last = self._run()
+        if self._has_signalled:  # some commands then end with exit code 0
+            raise AirflowException(f"headgate {self.command} was ended before it was done: {last}")
         status = self._status()
         if code:
-            is_lasting = code == MISUSED or (code == FAILED and status.get("transient") is False)
+            # Only a run writes a status. If this one failed before that, the status is an earlier run's.
+            has_status = self.command == "run" and status.get("started_us", 0) >= started_us
+            is_lasting = code == MISUSED or (code == FAILED and has_status and status.get("transient") is False)
             kind = AirflowFailException if is_lasting else AirflowException
             raise kind(f"headgate {self.command} ended with exit code {code}: {last}")
         batch = status.get("batch") or {}
@@ -63,24 +73,36 @@ class HeadgateOperator(BaseOperator):
         return position
 
     def on_kill(self) -> None:
-        """End headgate after its current batch, as SIGTERM does."""
-        if self._process is not None and self._process.poll() is None:
+        """Make headgate end after its current batch, and do not wait: this runs within the handler of a signal.
+
+        Further calls do nothing, because a second SIGTERM ends headgate at once.
+        """
+        if self._process is not None and not self._has_signalled:
+            self._has_signalled = True
             self._process.terminate()
-            self._process.communicate()
 
     def _run(self) -> tuple[int, str]:
         last = ""
         command = [HEADGATE, self.command, PIPELINE, *self.options]
+        self._has_signalled = False
         self._process = subprocess.Popen(
-            command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # Airflow signals the task's process group
         )
-        try:
-            for line in self._process.stdout or ():
-                last = line.strip()
-                self.log.info("%s", last)
-            return self._process.wait(), last
-        finally:
-            self.on_kill()  # a time limit of the task ends the loop
+        with self._process:
+            try:
+                for line in self._process.stdout or ():
+                    last = line.strip()
+                    self.log.info("%s", last)
+                return self._process.wait(), last
+            finally:
+                if self._process.poll() is None:  # a time limit of the task has ended the loop
+                    self.on_kill()
+                    self._process.communicate()
 
     def _status(self) -> dict[str, Any]:
         """Return the run's status; empty if it has none."""

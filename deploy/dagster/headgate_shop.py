@@ -4,13 +4,14 @@
 virtualenv of its own. MySQL's password is the variable HEADGATE_PASSWORD of the process that runs the asset.
 
 The materialization's metadata are the lake's position and figures. It is tried again only if the error may pass by
-itself: never after a wrong file (exit code 2), nor after an error that `headgate status` does not call transient. The
-asset check compares every row with the source.
+itself: never after a wrong file (exit code 2), nor after a run whose status has `transient`: false. The asset check
+compares every row with the source.
 """
 
 import json
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,19 +27,23 @@ DIFFERENT, MISUSED, FAILED = 1, 2, 3
 def headgate(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, *words: str) -> tuple[int, str]:
     """Run a command of headgate, with its lines in the run's log. Return its exit code and its last line.
 
-    If Dagster ends the run, headgate ends after its current batch.
+    If Dagster ends the run, headgate ends after its current batch. A second signal would end it at once, so it has a
+    session of its own, which Ctrl-C in a terminal does not reach.
     """
     last = ""
-    process = subprocess.Popen([HEADGATE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        for line in process.stdout or ():
-            last = line.strip()
-            context.log.info(last)
-        return process.wait(), last
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.communicate()
+    process = subprocess.Popen(
+        [HEADGATE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    with process:
+        try:
+            for line in process.stdout or ():
+                last = line.strip()
+                context.log.info(last)
+            return process.wait(), last
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.communicate()
 
 
 def status() -> dict[str, Any]:
@@ -48,23 +53,27 @@ def status() -> dict[str, Any]:
     return dict(json.loads(printed)) if printed.startswith("{") else {}
 
 
-def failure(words: str, code: int, last: str) -> dg.Failure:
-    """Return the error to raise, which says whether a retry may help."""
-    is_lasting = code == MISUSED or (code == FAILED and status().get("transient") is False)
+def failure(words: str, code: int, last: str, seen: Mapping[str, Any]) -> dg.Failure:
+    """Return the error to raise, which says whether a retry may help.
+
+    :param seen: the status that this process wrote; empty if it wrote none.
+    """
+    is_lasting = code == MISUSED or (code == FAILED and seen.get("transient") is False)
     return dg.Failure(f"headgate {words} ended with exit code {code}: {last}", allow_retries=not is_lasting)
 
 
 def metadata(seen: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a person looks for first, from the status."""
-    batch, tables = seen.get("batch") or {}, seen["tables"]
+    batch, tables = seen.get("batch") or {}, seen.get("tables") or {}
     states = [{"table": name, "state": table["state"], "version": table["version"]} for name, table in tables.items()]
+    listed = {"tables": dg.MetadataValue.table([dg.TableRecord(state) for state in states])} if states else {}
     return {
         "gtid": batch.get("gtid", ""),
         "batch": batch.get("batch_id", 0),
         "as_of": dg.MetadataValue.timestamp((seen.get("as_of_us") or 0) / 1e6),
         "rows read": sum(table["rows"] for table in tables.values()),
         "changes": sum(table["changes"] for table in tables.values()),
-        "tables": dg.MetadataValue.table([dg.TableRecord(state) for state in states]),
+        **listed,
     }
 
 
@@ -75,10 +84,14 @@ def metadata(seen: Mapping[str, Any]) -> dict[str, Any]:
 )
 def shop_lake(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     """Delta tables of the database ``shop``, as of one GTID set."""
+    started_us = time.time_ns() // 1000
     code, last = headgate(context, "run", PIPELINE, "--once")
+    seen = status()
     if code:
-        raise failure("run", code, last)
-    return dg.MaterializeResult(metadata=metadata(status()))
+        # If the run failed before it wrote a status, this is an earlier run's.
+        has_status = seen.get("started_us", 0) >= started_us
+        raise failure("run", code, last, seen if has_status else {})
+    return dg.MaterializeResult(metadata=metadata(seen))
 
 
 @dg.asset_check(asset=shop_lake)
@@ -86,7 +99,7 @@ def equal_to_the_source(context: dg.AssetCheckExecutionContext) -> dg.AssetCheck
     """Every row of each live table is that of MySQL."""
     code, last = headgate(context, "verify", PIPELINE)
     if code not in (0, DIFFERENT):
-        raise failure("verify", code, last)
+        raise failure("verify", code, last, {})  # only a run writes a status
     return dg.AssetCheckResult(passed=code == 0, description=last)
 
 
