@@ -61,13 +61,13 @@ def test_tables_that_somebody_knows_are_not_asked_about(monkeypatch: pytest.Monk
     assert detection.queries == []
 
 
-@pytest.mark.parametrize(("only_if_absent", "asked"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("only_if_absent", "number"), [(False, 0), (True, 1)])
 def test_a_table_that_the_batch_creates_lacks_no_rows(
-    monkeypatch: pytest.MonkeyPatch, only_if_absent: bool, asked: int
+    monkeypatch: pytest.MonkeyPatch, only_if_absent: bool, number: int
 ) -> None:
     """CREATE TABLE IF NOT EXISTS may have met one."""
     detection = Detection(monkeypatch, AccessError("denied", code=1142))
     fake = FakeBatch(9).ddl("shop.b", "CREATE TABLE b ...", "create", 1, adds=() if only_if_absent else None)
     batch = fake.images(FakeTable("shop.b"), [("c", 2, 1, "x")]).described()
     assert detection.detector.unseen(batch) == ({"shop.b": DENIED} if only_if_absent else {})
-    assert len(detection.queries) == asked
+    assert len(detection.queries) == number
