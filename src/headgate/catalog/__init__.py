@@ -40,7 +40,14 @@ from headgate.catalog._patterns import (
 )
 from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
-from headgate.catalog._visible import Access, check_visible, denied_reason, hidden_reason, hides_columns, table_access
+from headgate.catalog._visible import (
+    SelectAccess,
+    check_visible,
+    denied_reason,
+    hidden_reason,
+    hides_columns,
+    table_access,
+)
 
 __all__ = [
     "ALIAS",
@@ -52,7 +59,6 @@ __all__ = [
     "SINGLE_BYTE",
     "TEMPORALS",
     "TEXTS",
-    "Access",
     "AddedColumn",
     "Column",
     "ColumnChange",
@@ -61,6 +67,7 @@ __all__ = [
     "MultiByteTable",
     "NamedTable",
     "RedefinedColumn",
+    "SelectAccess",
     "Statement",
     "TableDef",
     "TablePatterns",

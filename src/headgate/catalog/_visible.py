@@ -18,8 +18,8 @@ from headgate.errors import AccessError, DefiniteServerError
 from headgate.names import quote_name
 
 __all__ = [
-    "Access",
     "QueryFunction",
+    "SelectAccess",
     "check_visible",
     "denied_reason",
     "hidden_reason",
@@ -57,7 +57,7 @@ def hides_columns(query: QueryFunction, db: str, table: str) -> bool:
     return False
 
 
-class Access(Enum):
+class SelectAccess(Enum):
     """Whether the account may read a table."""
 
     ALLOWED = "allowed"
@@ -67,15 +67,15 @@ class Access(Enum):
     """There is no such table, or the server refuses the query for another reason."""
 
 
-def table_access(query: QueryFunction, db: str, table: str) -> Access:
+def table_access(query: QueryFunction, db: str, table: str) -> SelectAccess:
     """Ask the server whether the account may read a table."""
     try:
         query(f"SELECT 1 FROM {_quoted(db, table)} LIMIT 0")
     except AccessError as error:
-        return Access.DENIED if error.code == _TABLE_DENIED else Access.UNKNOWN
+        return SelectAccess.DENIED if error.code == _TABLE_DENIED else SelectAccess.UNKNOWN
     except DefiniteServerError:
-        return Access.UNKNOWN
-    return Access.ALLOWED
+        return SelectAccess.UNKNOWN
+    return SelectAccess.ALLOWED
 
 
 def denied_reason(db: str, table: str) -> str:

@@ -13,7 +13,7 @@ the table is read. A table that is gone again lacks nothing.
 from __future__ import annotations
 
 from headgate.carrier import Batch
-from headgate.catalog import Access, creates_if_absent, denied_reason, table_access
+from headgate.catalog import SelectAccess, creates_if_absent, denied_reason, table_access
 from headgate.decide import Divergence
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.names import split_table
@@ -45,10 +45,10 @@ class DeniedTables:
         denied = {
             table: Divergence(denied_reason(*split_table(table)))
             for table in unknown
-            if answers[table] is Access.DENIED
+            if answers[table] is SelectAccess.DENIED
         }
         hidden = Divergence("the account could not see it when its first changes were planned", over=True)
-        return {**denied, **{table: hidden for table in unknown if answers[table] is Access.ALLOWED}}
+        return {**denied, **{table: hidden for table in unknown if answers[table] is SelectAccess.ALLOWED}}
 
 
 def _created(batch: Batch) -> set[str]:
