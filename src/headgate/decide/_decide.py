@@ -14,6 +14,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | a chunk left out, because a row's key is unknown; its snapshot ends no suspension | ``stopped`` | the same |
 | a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
 | images of an unknown table from which the account may not SELECT | ``stopped`` | the same |
+| images of an unknown table, hidden from the account at planning | suspended as ``stale``, read again | ``stopped`` |
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | with ``inconsistent_images``: images of unknown columns, or of unexplained other ones | its value | the same |

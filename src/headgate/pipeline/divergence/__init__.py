@@ -8,7 +8,7 @@
 ``_skips``              operations that are skipped
 ``_unfollowed_tables``  patterns that no longer include a table
 ``_hidden_columns``     columns that the user must not read
-``_denied_tables``      tables that the user must not read
+``_denied_tables``      tables that the user must not read, or could not when the batch was planned
 ======================  ===========================================================================
 """
 

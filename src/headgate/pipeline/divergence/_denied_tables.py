@@ -1,4 +1,4 @@
-"""Tables of the log from which the account may not SELECT.
+"""Tables of the log from which the account may not SELECT, or could not when a batch was planned.
 
 information_schema does not show them, so the planner does not know them and queues no snapshot. The log shows them as
 soon as they change, with names of columns (``binlog_row_metadata = FULL``) also in a form that can be applied. Their
