@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from headgate.cli import _app, app
+from headgate.cli._interrupt import until_interrupt
 from headgate.errors import AccessError, ConfigError, ConnectError
 
 SRC = str(Path(_app.__file__).parents[2])
@@ -228,13 +229,23 @@ def test_what_a_command_returns_is_the_exit_code(use: Use) -> None:
     assert [run("try", str(code))[0] for code in (0, 1, 3, 9)] == [0, 1, 3, 4]
 
 
-def test_an_interrupt_ends_with_0(use: Use) -> None:
+def test_an_interrupted_command_is_not_done(use: Use) -> None:
+    """A comparison that SIGTERM ends halfway has not found the lake equal."""
     def command() -> None:
         print("half")
         raise KeyboardInterrupt
 
     use(command)
-    assert run("try") == (0, "half\n", "")
+    assert run("try") == (130, "half\n", "interrupted\n")
+
+
+def test_an_interrupt_is_the_success_of_what_has_no_other_end(use: Use) -> None:
+    def command() -> None:
+        with until_interrupt():
+            raise KeyboardInterrupt
+
+    use(command)
+    assert run("try") == (0, "", "")
 
 
 def test_a_question_without_an_answer_ends_with_1(use: Use) -> None:
@@ -273,13 +284,13 @@ _app.main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_ends_with_0(number: signal.Signals) -> None:
+def test_the_first_signal_ends_cleanly(number: signal.Signals) -> None:
     with python(WAITING.format(stubborn=False)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        assert process.communicate(timeout=120) == ("", "")
-        assert process.returncode == 0
+        assert process.communicate(timeout=120) == ("", "interrupted\n")
+        assert process.returncode == 130
 
 
 def test_the_second_signal_ends_with_130() -> None:

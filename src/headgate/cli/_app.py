@@ -29,7 +29,7 @@ import typer
 import typer.core
 import typer.main
 
-from headgate.cli._interrupt import Interrupts
+from headgate.cli._interrupt import INTERRUPTED, Interrupts
 from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.extras import missing_extra_error
 from headgate.files import kernel_cache, system_error
@@ -166,11 +166,8 @@ class _Headgate(typer.core.TyperGroup):
         except BrokenPipeError:
             _forget_stdout()
             return OK
-        except KeyboardInterrupt:
-            # typer would exit with 130.
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-            return OK
+        except KeyboardInterrupt:  # typer would exit with 130
+            return _interrupted()
         return result
 
     def main(
@@ -189,9 +186,9 @@ class _Headgate(typer.core.TyperGroup):
             try:
                 code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
             except KeyboardInterrupt:
-                code = OK
+                code = _interrupted()
             except typer.Abort as error:  # Ctrl-C before the command began, or a question without an answer
-                code = OK if isinstance(error.__cause__, KeyboardInterrupt) else DIFFERENT
+                code = INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else DIFFERENT
             except Exception as error:  # noqa: BLE001 - every error becomes one line and an exit code here
                 code = _print_error(error, debug=debug)
         if standalone_mode:
@@ -217,6 +214,14 @@ def _without_debug(args: Sequence[str]) -> tuple[list[str], bool]:
     end = args.index("--") if "--" in args else len(args)
     kept = [word for word in args[:end] if word != "--debug"]
     return [*kept, *args[end:]], len(kept) < end
+
+
+def _interrupted() -> int:
+    """Say that the command did not do all that was requested, and return its exit code."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        print("interrupted", file=sys.stderr, flush=True)  # noqa: T201 - output
+    return INTERRUPTED
 
 
 def _print_error(error: Exception, *, debug: bool) -> int:
@@ -286,7 +291,7 @@ Brings MySQL tables into Delta tables, exactly, and keeps them up to date. The f
 The password comes from the environment variable HEADGATE_PASSWORD.
 
 Exit codes: 0 success, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
-The first Ctrl-C ends a command cleanly (with 1 where it waits for an answer), a second one at once.
+The first Ctrl-C ends a command cleanly (with 130 if it was not done), a second one at once.
 """
 
 

@@ -2,6 +2,10 @@
 
 Commands that only wait get a KeyboardInterrupt. Commands that have work to finish (a batch, a line) register a function
 with :func:`on_interrupt` instead. SIGTERM counts as Ctrl-C, so that service managers end a command cleanly.
+
+A command that is interrupted has not done what was requested, so its exit code is 130, as after the second Ctrl-C:
+whoever started it must not take half of a comparison for an equal lake. Ctrl-C is the success only of what lasts
+:func:`until_interrupt`.
 """
 
 from __future__ import annotations
@@ -13,9 +17,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-__all__ = ["Interrupts", "on_interrupt"]
+__all__ = ["INTERRUPTED", "Interrupts", "on_interrupt", "until_interrupt"]
+
+INTERRUPTED: Final = 130
+"""Exit code, as shells have it: 128 and the number of SIGINT."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _listeners: list[Callable[[], None]] = []
@@ -31,6 +38,11 @@ def on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _listeners.remove(callback)
+
+
+def until_interrupt() -> contextlib.AbstractContextManager[None]:
+    """Run a block that has no other end than Ctrl-C, which ends it with success."""
+    return contextlib.suppress(KeyboardInterrupt)
 
 
 class Interrupts:
@@ -66,4 +78,4 @@ def _end_now() -> None:
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr.isatty():
             os.write(sys.stderr.fileno(), b"\x1b[?25h\n")
-    os._exit(130)
+    os._exit(INTERRUPTED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from headgate.cli._common import Format, warn, write_lines
-from headgate.cli._interrupt import on_interrupt
+from headgate.cli._interrupt import on_interrupt, until_interrupt
 from headgate.cli._settings import setting
 from headgate.cli.log_lines import LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.config import RelaySettings, ScnKind
@@ -180,7 +180,7 @@ def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
         connections=relay.counters,
         idle_seconds=_IDLE_SECONDS,
     )
-    with relay, serving, on_interrupt(ended.set):
+    with until_interrupt(), relay, serving, on_interrupt(ended.set):
         gc.freeze()  # exclude loaded objects from collections, which would delay all threads
         write_lines([serving.url])
         ended.wait()

@@ -19,6 +19,7 @@ from headgate.cli._common import (
     write_lines,
     write_text,
 )
+from headgate.cli._interrupt import until_interrupt
 from headgate.errors import HeadgateError, TargetError, UnreadableTableError, error_line, runbook_entry
 from headgate.files import file_errors
 
@@ -61,7 +62,8 @@ def command(
     lake = Lake.of(config)
     inbox = ControlFolder(lake.inbox)
     if watch:
-        _watch(inbox, config.name, lake.path, as_json=as_json)
+        with until_interrupt():
+            _watch(inbox, config.name, lake.path, as_json=as_json)
         return 0
     seen = _read(inbox)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,7 @@ from headgate.cli._common import (
     warn,
     write_lines,
 )
+from headgate.cli._interrupt import until_interrupt
 
 if TYPE_CHECKING:
     from headgate.catalog import TablePatterns
@@ -88,8 +90,9 @@ def command(
         )
     else:
         items = follow(settings, read_before, options)
-    for lines in _lines(items, output):
-        write_lines(lines)
+    with nullcontext() if until_current else until_interrupt():
+        for lines in _lines(items, output):
+            write_lines(lines)
 
 
 def _warn_missing(connection: Connection, patterns: TablePatterns) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headgate.cli._common import write_lines
-from headgate.cli._interrupt import on_interrupt
+from headgate.cli._interrupt import on_interrupt, until_interrupt
 from headgate.cli._settings import setting
 from headgate.config import UiConfig
 from headgate.extras import require_extra
@@ -52,7 +52,7 @@ def command(
 
     ended = threading.Event()
     files = [(load_config(file), file) for file in pipelines]
-    with serving(files, host, port, token_file) as page, on_interrupt(ended.set):
+    with until_interrupt(), serving(files, host, port, token_file) as page, on_interrupt(ended.set):
         write_lines([page.url])
         ended.wait()
 
