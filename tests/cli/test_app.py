@@ -231,6 +231,7 @@ def test_what_a_command_returns_is_the_exit_code(use: Use) -> None:
 
 def test_an_interrupted_command_is_not_done(use: Use) -> None:
     """A comparison that SIGTERM ends halfway has not found the lake equal."""
+
     def command() -> None:
         print("half")
         raise KeyboardInterrupt

@@ -150,6 +150,17 @@ def test_flush_does_not_wait_for_more(bootstrap: str) -> None:
     sender.close()
 
 
+def test_a_stopped_producer_waits_no_more() -> None:
+    sender = producer("127.0.0.1:1", queue_buffering_max_messages=1)
+    sender.produce("t", b"1", None, 0)
+    sender.stop()
+    with pytest.raises(KafkaException) as raised:
+        sender.produce("t", b"2", None, 0)  # the queue is full
+    assert raised.value.args[0].code() == KafkaError._DESTROY
+    sender.purge()
+    sender.close()
+
+
 @pytest.mark.parametrize("room", [1, 10])
 def test_brokers_that_are_away(room: int) -> None:
     """With a full queue, and after the last message."""

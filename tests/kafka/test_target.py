@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ from headgate.kafka._cluster import HeartbeatSender, Topics
 from headgate.kafka._heartbeats import Heartbeats
 from headgate.kafka._target import SentBatch
 from headgate.kafka.debezium.envelope import RECORDS, Envelope
+from headgate_testing import wait_until
 
 DEFAULT = TopicNames("shop", "{prefix}.{db}.{table}")
 TEXT = """\
@@ -132,6 +134,7 @@ class FakeProducer:
         self.calls: list[str] = []
         self.failed: list[KafkaException] = []
         self.commit_errors: list[BaseException] = []
+        self.is_stopped = False
 
     def __len__(self) -> int:
         return len(self.queue)
@@ -164,7 +167,12 @@ class FakeProducer:
     def flush(self, seconds: float) -> None:
         self.poll(seconds)
 
+    def stop(self) -> None:
+        self.is_stopped = True
+
     def check(self) -> None:
+        if self.is_stopped:
+            raise KafkaException(KafkaError(KafkaError._DESTROY, "the run is ending"))
         if self.failed:
             raise self.failed.pop()
 
@@ -369,6 +377,43 @@ def test_a_message_that_fails_ends_the_batch(
     assert producer.calls == ["begin", "abort", "close"]
 
 
+def test_a_transaction_that_lasted_too_long_was_ended_by_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers answer as after another producer's ``init_transactions``, but there is none, and a retry succeeds."""
+
+    def late() -> None:
+        monkeypatch.setattr("headgate.kafka._target.time.time", lambda: time.time_ns() / 1e9 + 960)
+        producer.failed.append(KafkaException(FENCED))
+
+    producer = FakeProducer(on_poll=late)
+    raised = sending_fails(opened(producer, 'delivery = "exactly-once"'), monkeypatch, KafkaUnavailableError)
+    assert str(raised) == "Kafka has ended a transaction that lasted 60 s longer than transaction.timeout.ms"
+
+
+@pytest.mark.parametrize("code", [KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID])
+def test_a_producer_that_the_brokers_have_forgotten(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """After a week without a transaction; the retry's producer gets new ids."""
+    producer = FakeProducer(on_poll=lambda: producer.failed.append(KafkaException(KafkaError(code, "forgotten"))))
+    sending_fails(opened(producer, 'delivery = "exactly-once"'), monkeypatch, KafkaUnavailableError)
+
+
+def test_close_waits_for_the_thread_that_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has failed beside it. The client of the C library must not be freed under it."""
+    closing = threading.Thread(target=lambda: target.close())  # noqa: PLW0108 - it is assigned below
+
+    def close() -> None:
+        if closing.ident is None:
+            closing.start()
+            wait_until(lambda: producer.is_stopped, "the producer is stopped")
+            assert "close" not in producer.calls
+
+    producer = FakeProducer(on_poll=close)
+    target = opened(producer)
+    raised = sending_fails(target, monkeypatch, KafkaUnavailableError)
+    closing.join(60)
+    assert str(raised) == "Kafka: the run is ending"
+    assert producer.calls == ["close"]
+
+
 def test_an_error_that_is_not_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise MemoryError
@@ -525,6 +570,9 @@ class FakeAdmin:
     def __init__(self, answer: Exception | None = None, listing: Exception | None = None) -> None:
         self.answer, self.listing = answer, listing
         self.created: list[str] = []
+
+    def poll(self, _: float) -> None:
+        """No report of a refused connection."""
 
     def list_topics(self, timeout: float) -> Any:
         if self.listing is not None:

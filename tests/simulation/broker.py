@@ -141,6 +141,9 @@ class Producer:
         if self._error is not None:
             raise KafkaException(self._error)
 
+    def stop(self) -> None:
+        self._error = KafkaError(KafkaError._DESTROY, "the run is ending")
+
     def purge(self) -> None:
         self._queue = []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from headgate.control._dispatcher import Channel, NotificationDispatcher
 from headgate.control._events import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.control._kafka import KafkaChannel
-from headgate.control._kafka_client import KafkaCluster
+from headgate.control._kafka_client import KafkaCluster, Refusals
 from headgate.control._log import LogChannel
 from headgate.control._outcomes import OUTCOMES, SignalAnswer, SignalState
 from headgate.control._signals import (
@@ -42,6 +42,7 @@ __all__ = [
     "NotificationDispatcher",
     "OpenSnapshots",
     "Outbox",
+    "Refusals",
     "Signal",
     "SignalAnswer",
     "SignalForwarder",

@@ -1,14 +1,35 @@
-"""Connection settings of a Kafka cluster."""
+"""Connection settings of a Kafka cluster, and what its brokers refuse."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.files import file_errors
 
-__all__ = ["KafkaCluster"]
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+__all__ = ["KafkaCluster", "Refusals"]
+
+
+class Refusals:
+    """Why connections fail that the brokers, or the client, refuse: a certificate, a user. No time mends that.
+
+    librdkafka reports it apart from requests, which only time out; a client's ``poll`` hands the reports on.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Of the last one; empty: there was none."""
+
+    def note(self, error: KafkaError) -> None:
+        """Take a report (``error_cb``)."""
+        from confluent_kafka import KafkaError as Codes
+
+        if error.code() in (Codes._SSL, Codes._AUTHENTICATION):
+            self.reason = error.str()
 
 
 @dataclass(frozen=True)
@@ -29,12 +50,15 @@ class KafkaCluster:
         """Return the command that creates a topic."""
         return " ".join(("kafka-topics --bootstrap-server", self.bootstrap, "--create --topic", topic, *options))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, refusals: Refusals | None = None) -> dict[str, Any]:
         """Return the settings of a confluent-kafka client. They may hold secrets: pass them to nothing else.
 
+        :param refusals: takes the client's.
         :raises ConfigError: the file cannot be read.
         """
         defaults: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
+        if refusals is not None:
+            defaults["error_cb"] = refusals.note
         if self.settings_file is None:
             return defaults
         with file_errors(f"Kafka's settings_file {self.settings_file} cannot be read"):

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.carrier import ControlFile, ControlFolder, signal_path
 from headgate.config import SignalTopicConfig
-from headgate.control._kafka_client import KafkaCluster
+from headgate.control._kafka_client import KafkaCluster, Refusals
 from headgate.control._signals import outside_signal
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
 from headgate.extras import require_extra
@@ -82,13 +82,21 @@ class KafkaTopic:
 def check_topic(topic: KafkaTopic) -> None:
     """Check that the topic can carry signals.
 
-    :raises ConfigError: the topic does not exist, has several partitions, or is compacted.
+    :raises ConfigError: the topic does not exist, has several partitions, or is compacted; or the brokers refuse the
+        connection.
     :raises ConnectError: no broker answers.
     """
-    _connect(topic).close()
+    refusals = Refusals()
+    try:
+        _connect(topic, refusals).close()
+    except ConnectError as error:
+        if refusals.reason:
+            raise ConfigError(error.message) from None
+        raise
 
 
-def _connect(topic: KafkaTopic) -> Consumer:
+def _connect(topic: KafkaTopic, refusals: Refusals | None = None) -> Consumer:
+    refusals = refusals or Refusals()
     require_extra("kafka")
     from confluent_kafka import Consumer, KafkaException
 
@@ -100,12 +108,18 @@ def _connect(topic: KafkaTopic) -> Consumer:
         "auto.offset.reset": "error",
     }
     try:
-        consumer = Consumer({**topic.cluster.settings(), **fixed})
+        consumer = Consumer({**topic.cluster.settings(refusals), **fixed})
     except (KafkaException, ValueError, TypeError) as error:
         raise ConfigError(f"cannot create the Kafka client: {_error_text(error)}") from None
     try:
         _check_partitions(consumer, topic)
         _check_policy(topic)
+    except ConnectError:
+        consumer.poll(0)
+        consumer.close()
+        if not refusals.reason:
+            raise
+        raise ConnectError(f"Kafka at {topic.cluster.bootstrap} cannot be used: {refusals.reason}") from None
     except BaseException:
         consumer.close()
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control import KafkaCluster
+from headgate.control import KafkaCluster, Refusals
 from headgate.errors import ConfigError, HeadgateError, KafkaUnavailableError, SecondDriverError, TargetError
 from headgate.extras import require_extra
 from headgate.kafka._producer import Producer
@@ -50,11 +50,13 @@ class Topics:
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        client = AdminClient(self._cluster.settings())
+        refusals = Refusals()
+        client = AdminClient(self._cluster.settings(refusals))
         try:
             listed = client.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
-            raise failure(error.args[0]) from None
+            client.poll(0)
+            raise failure(error.args[0], refusals.reason) from None
         self._existing |= {name for name, one in listed.items() if one.error is None}
         wanted = [NewTopic(name, partitions, -1, config=settings) for name in sorted(topics - self._existing)]
         made = client.create_topics(wanted) if wanted else {}
@@ -121,6 +123,8 @@ _TRANSIENT: Final = (
     *("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_CONTROLLER"),
     *("NOT_LEADER_FOR_PARTITION", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"),
     "_UNKNOWN_PARTITION",  # of a topic that was just made: its metadata has not reached the client
+    "_DESTROY",  # the producer was stopped
+    *("INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID"),  # brokers forget an idle producer; a new one gets new ids
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "THROTTLING_QUOTA_EXCEEDED"),
 )
 """Names of Kafka's errors that mean: not reached, not ready, or not now."""
@@ -137,35 +141,49 @@ def is_transient(error: KafkaError) -> bool:
 def check_brokers(config: KafkaTargetConfig) -> None:
     """Check that the brokers answer, and the schema registry, if there is one.
 
-    :raises ConfigError: the extra is missing, or Kafka's client refuses the settings.
+    :raises ConfigError: the extra is missing, Kafka's client refuses the settings, or the brokers refuse the
+        connection.
     :raises ConnectError: the registry does not answer; KafkaUnavailableError: the brokers do not.
     """
     require_extra("kafka")
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
+    refusals = Refusals()
     try:
-        client = AdminClient(KafkaCluster(config.bootstrap, config.settings_file).settings())
+        client = AdminClient(KafkaCluster(config.bootstrap, config.settings_file).settings(refusals))
     except (KafkaException, ValueError) as error:
         raise ConfigError(f"target.kafka: {error}") from None
     try:
         client.list_topics(timeout=min(_CHECK_SECONDS, config.timeout_seconds))
     except KafkaException as error:
+        client.poll(0)
+        if refusals.reason:
+            raise ConfigError(f"Kafka at {config.bootstrap} cannot be used: {refusals.reason}") from None
         raise KafkaUnavailableError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
     if config.format == "avro":
         SchemaRegistry.of(config).check()
 
 
-def failure(error: KafkaError) -> HeadgateError:
-    """Return headgate's error for one of Kafka's: transient if the brokers were not reached or not ready."""
+def failure(error: KafkaError, reason: str = "", overdue_seconds: float = 0.0) -> HeadgateError:
+    """Return headgate's error for one of Kafka's: transient if the brokers were not reached or not ready.
+
+    :param reason: why, if that is known.
+    :param overdue_seconds: how long the transaction has been open beyond its ``transaction.timeout.ms``. Brokers end it
+        then, with the same error as that of a producer that another one has replaced.
+    """
     from confluent_kafka import KafkaError as Codes
 
     if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
+        if overdue_seconds > 0:
+            return KafkaUnavailableError(
+                f"Kafka has ended a transaction that lasted {overdue_seconds:.0f} s longer than transaction.timeout.ms"
+            )
         return SecondDriverError(
             "Kafka: another run of a pipeline of this name has taken over (its producer has the same transactional.id):"
             " stop one of them, or rename its pipeline"
         )
-    text = f"Kafka: {error.str()}"
+    text = f"Kafka: {reason or error.str()}"
     if is_transient(error):
         return KafkaUnavailableError(text)
     return TargetError(text)

@@ -36,7 +36,7 @@ _MESSAGE: Final = np.dtype(
 """``rd_kafka_message_t``."""
 
 _PRODUCER: Final = 0
-_INVALID_ARGUMENT, _QUEUE_FULL, _PURGED = -186, -184, (-152, -151)
+_INVALID_ARGUMENT, _QUEUE_FULL, _STOPPED, _PURGED = -186, -184, -197, (-152, -151)
 """``rd_kafka_resp_err_t``; purged in the queue, and on the way."""
 _COPY: Final = 0x2
 _PURGE_ALL: Final = 0x3
@@ -123,6 +123,7 @@ class Producer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._library = _library()
         self._failed: list[int] = []
+        self._is_stopped = False
         self._report = _Report(self._delivered)  # the library does not hold it
         self._topics: dict[str, int] = {}
         self._client = self._open({**settings, "delivery.report.only.error": True})
@@ -138,6 +139,10 @@ class Producer:
             self._library.conf_destroy(conf)
             _raise(_INVALID_ARGUMENT, reason.value.decode())
         return int(client)
+
+    def stop(self) -> None:
+        """Let :meth:`check` raise from now on: called by another thread than the one that sends."""
+        self._is_stopped = True
 
     def purge(self) -> None:
         """Drop the messages that are queued or on their way."""
@@ -235,6 +240,8 @@ class Producer:
 
     def check(self) -> None:
         """Raise KafkaException if the client cannot be used any more, or a message has failed since the last call."""
+        if self._is_stopped:
+            _raise(_STOPPED, "the run is ending")
         text = c.create_string_buffer(_TEXT_BYTES)
         fatal = self._library.fatal_error(self._client, text, _TEXT_BYTES)
         if fatal:

@@ -35,6 +35,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,9 @@ class KafkaTarget:
         self._sent_topic = batches_topic(pipeline)
         self._sent: SentBatch | None = None  # the newest batch of a committed transaction
         self._producer: Producer | None = None
+        self._transaction_begun: float | None = None  # s since 1970 UTC: the machine may sleep in it
+        self._sending = threading.Lock()
+        self._is_stopped = False
         self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
         self._heartbeats: Heartbeats | None = None
         if config.heartbeat_ms:
@@ -151,6 +155,10 @@ class KafkaTarget:
         :raises KafkaUnavailableError: the brokers cannot be reached, or did not accept all messages in time.
         :raises TargetError: they refused a message, or a table has no topic of its own.
         """
+        with self._sending:
+            self._send(batch, messages, check)
+
+    def _send(self, batch: Batch, messages: Mapping[str, Sequence[Part]], check: Callable[[], None]) -> None:
         from confluent_kafka import KafkaException
 
         self._tables = self._names.distinct(messages, self._tables)
@@ -170,8 +178,9 @@ class KafkaTarget:
                 records = _ahead(thread, _records(envelope, messages))
                 self._produce(SentBatch.of(batch), envelope, interleaved(records, changes))
         except KafkaException as error:
+            overdue = self._overdue_seconds()
             self._drop_unsent()
-            raise failure(error.args[0]) from None
+            raise failure(error.args[0], overdue_seconds=overdue) from None
         except BaseException:
             self._drop_unsent()
             raise
@@ -196,15 +205,32 @@ class KafkaTarget:
             return AvroForm(source, self._registry, self._names.of)
         return JsonForm(source, self._config.format == "json-schema")
 
+    def stop(self) -> None:
+        """Let a batch that another thread sends fail, as soon as librdkafka returns."""
+        self._is_stopped = True
+        producer = self._producer
+        if producer is not None:
+            producer.stop()
+
     def close(self) -> None:
-        """Stop the heartbeats, and drop the producer and its unsent messages."""
+        """Stop the heartbeats, and drop the producer and its unsent messages.
+
+        A thread that still sends, because Spark has failed beside it, drops them itself: librdkafka's client must not
+        go while it is used.
+        """
+        self.stop()
         if self._heartbeats is not None:
             self._heartbeats.stop()
-        self._drop_unsent()
+        if self._sending.acquire(timeout=_ABORT_SECONDS):
+            try:
+                self._drop_unsent()
+            finally:
+                self._sending.release()
 
     def _drop_unsent(self) -> None:
         """Drop the producer and its unsent messages: they must not arrive next to those of a retry."""
         producer, self._producer = self._producer, None
+        self._transaction_begun = None
         if producer is None:
             return
         producer.purge()
@@ -212,6 +238,13 @@ class KafkaTarget:
             with contextlib.suppress(Exception):  # no transaction is open, or its commit is under way
                 producer.abort_transaction(_ABORT_SECONDS)
         producer.close()
+
+    def _overdue_seconds(self) -> float:
+        """Return how much longer than allowed the present transaction has lasted; 0 without one."""
+        if self._transaction_begun is None:
+            return 0.0
+        allowed = float(self._settings()["transaction.timeout.ms"]) / 1000
+        return max(0.0, time.time() - self._transaction_begun - allowed)
 
     def _settings(self) -> dict[str, Any]:
         milliseconds = self._config.timeout_seconds * 1000
@@ -234,6 +267,8 @@ class KafkaTarget:
     def _open(self) -> Producer:
         if self._producer is None:
             self._producer = Producer(self._settings())
+            if self._is_stopped:
+                self._producer.stop()
             if self._transactional:
                 self._topics.create({self._sent_topic}, partitions=1, settings={"cleanup.policy": "compact"})
                 self._producer.init_transactions(self._config.timeout_seconds)
@@ -283,6 +318,7 @@ class KafkaTarget:
                 log.info("Kafka has the messages of batch %d; it is not sent again", sent.epoch)
                 return
             producer.begin_transaction()
+            self._transaction_begun = time.time()
         numbers = TransactionNumbers() if self._config.transactions else None
         for batch in batches:
             if isinstance(batch, SchemaChange):
@@ -301,7 +337,7 @@ class KafkaTarget:
         self._flush(producer)
         if self._transactional:
             self._commit(producer)
-            self._sent = sent
+            self._sent, self._transaction_begun = sent, None
 
     def _commit(self, producer: Producer) -> None:
         """Commit the transaction; retry while Kafka says that this is safe."""

@@ -425,7 +425,8 @@ class _Run:
         if self._idle.acquire(timeout=_FINISH_SECONDS):
             self._idle.release()
         else:
-            log.warning("the current batch takes too long and is dropped; the next run applies it again")
+            log.warning("the current batch takes too long; if it waits for Kafka, the next run applies it again")
+            self.writer.stop()
         if stop.is_set():
             self._status.stops("Spark to end the query")
         try:

@@ -216,6 +216,11 @@ class BatchWriter:
             files[table] = files.get(table, FilesStatus()) + FilesStatus(**counts._asdict())
         return files
 
+    def stop(self) -> None:
+        """Let a batch that waits for Kafka fail: the run ends, and the next one applies it again."""
+        if self._kafka is not None:
+            self._kafka.stop()
+
     def close(self) -> None:
         """Stop the background work, and the connection to Kafka."""
         if self._kafka is not None:
