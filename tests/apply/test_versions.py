@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ import pytest
 
 from headgate.apply import _pieces as pieces_module
 from headgate.apply._pieces import pieces
+from headgate.apply._version_changes import VersionChanges
 from headgate.apply._versions import fold_versions
 from headgate.carrier import Images, Part
 from headgate.decide.actions import AppendVersions
+from headgate.lake import Marker
+from tests.apply import commit_kinds
+from tests.apply.commit_kinds import Scene, without_spark
 from tests.fix_carrier import SEQ, FakeTable
 
 SCHEMA = pa.schema(
@@ -206,12 +211,13 @@ def opened(key: float, value: int | None, begun: int, seen: int = 4) -> dict[str
             "_is_current": True, "_seen": seen}  # fmt: skip
 
 
-def settled(images: list[Image], rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def settled(images: list[Image], rows: list[dict[str, Any]], exact_since: int = 0) -> list[tuple[Any, ...]]:
     """Key, value, times and last epoch of the rows that are written in place of these."""
     folded = fold_versions(arrow(images), ["k"])
     keys = folded.ends["k"].to_pylist()
     numbers = np.array([keys.index(row["k"]) for row in rows], np.int64)
-    table = folded.settle(pa.Table.from_pylist(rows, schema=TABLE), numbers, ["k", "v", "tags"], 5)
+    opened_rows, names = pa.Table.from_pylist(rows, schema=TABLE), ["k", "v", "tags"]
+    table = folded.settle(opened_rows, numbers, names, 5, exact_since=exact_since)
     assert table.schema == TABLE
     return [
         (row["k"], row["v"], _us(row["_valid_from"]), _us(row["_valid_to"]), row["_seen"], row["dropped"])
@@ -224,6 +230,36 @@ def test_an_open_row_ends_at_its_first_image() -> None:
     assert settled(images, [opened(1.0, None, 10)]) == [(1.0, 1, 10, 40, 4, "kept"), (1.0, 2, 40, 50, 5, None)]
     images = [("c", 7, 40, 1.0, 2, None)]
     assert settled(images, [opened(1.0, 1, 10)]) == [(1.0, 1, 10, 40, 4, "kept"), (1.0, 2, 40, None, 5, None)]
+
+
+def test_an_open_row_that_the_snapshot_has_not_seen_keeps_its_values() -> None:
+    """Changes between it and the first image are missing: the before-image has the values of a later version."""
+    images: list[Image] = [("d", 7, 40, 1.0, 2, None), ("d", 8, 40, 2.0, 2, None)]
+    assert settled(images, [opened(1.0, 1, 10, seen=3), opened(2.0, 1, 10, seen=4)], exact_since=4) == [
+        (1.0, 1, 10, 40, 3, "kept"),
+        (2.0, 2, 10, 40, 4, "kept"),
+    ]
+
+
+@pytest.mark.parametrize("seen", [(3, 3), (3, 4), (4, 4)])
+def test_values_of_open_rows_are_read_unless_the_images_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: tuple[int, int]
+) -> None:
+    """Two rows in one file; the running snapshot began in epoch 4."""
+    without_spark(monkeypatch)
+    scene = Scene(tmp_path, str)
+    both = pa.concat_tables([commit_kinds.versions(epoch, (key, 1)) for key, epoch in enumerate(seen)])
+    scene.make(both, schema=commit_kinds.HISTORY)
+    image = commit_kinds.rows(5, (0, 2), (1, 2)).append_column("_op", pa.array(["d", "d"]))
+    image = image.append_column("_gtid", pa.array(["u:1"] * 2)).append_column(
+        "_ts", pa.array([7] * 2, commit_kinds.TIME)
+    )
+    changes = VersionChanges(
+        "", commit_kinds.HISTORY.names, ("id",), ("id", "v"), lambda: [fold_versions(image, ["id"])],
+        Marker("p/t/history", 5), exact_since=4,
+    )  # fmt: skip
+    scene.upserts.apply_versions(scene.delta(), changes)
+    assert scene.read() == [(key, 1 if epoch < 4 else 2) for key, epoch in enumerate(seen)]
 
 
 def test_a_row_that_is_only_read_again_has_no_new_version() -> None:

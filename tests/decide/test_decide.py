@@ -11,6 +11,7 @@ from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, 
 from headgate.decide.actions import (
     AddColumns,
     AppendChanges,
+    AppendVersions,
     Count,
     Create,
     DropStrays,
@@ -1114,6 +1115,29 @@ def test_a_history_gets_its_rows_before_older_versions_are_ended() -> None:
     assert (ended.gtid, ended.at_us) == (f"{UUID}:1", 1_700_000_000_000_000)
     again = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
     assert kinds(decided(again, target=HISTORY, form=Form.HISTORY)) == ["AppendVersions", "Sweep"]
+
+
+@pytest.mark.parametrize(
+    ("before", "snapshot", "exact_since"),
+    [
+        (TableState("shop.orders", "live", version=4), None, 0),
+        (TableState("shop.orders", "settling", version=4, settles_at=f"{UUID}:20"), None, 0),
+        (TableState("shop.orders", "snapshotting", version=4, since_epoch=7), 7, 7),
+        (TableState("shop.orders", "live", version=4), 9, 9),
+        (TableState("shop.orders", "stale", version=4, held_epoch=6), 9, 9),
+        (TableState("shop.orders", "inexact", version=4, left_out=LeftOut("one", "")), None, 9),
+    ],
+)
+def test_before_images_are_the_values_of_versions_that_nothing_is_missing_from(
+    before: TableState, snapshot: int | None, exact_since: int
+) -> None:
+    """The epoch from which on such versions were last seen. The batch's is 9."""
+    batch = FakeBatch(9).images(ORDERS, [("d", 4, 2, "y")])
+    if snapshot is not None:
+        batch.snapshot("shop.orders", snapshot, append=False, first=snapshot == 9).chunk(ORDERS, [(1, "x")])
+    rows = find(decided(batch, before, HISTORY, form=Form.HISTORY), AppendVersions)
+    assert rows is not None
+    assert rows.exact_since == exact_since
 
 
 @pytest.mark.parametrize(

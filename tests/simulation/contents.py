@@ -236,7 +236,11 @@ class Versioned:
             numbers = [keys[key] if current and key in keys else -1 for key, current in is_open]
             chosen = np.array(numbers, np.int64)
             settled = versions.settle(
-                rows.filter(pa.array(chosen >= 0)), chosen[chosen >= 0], changes.values, marker.version
+                rows.filter(pa.array(chosen >= 0)),
+                chosen[chosen >= 0],
+                changes.values,
+                marker.version,
+                exact_since=changes.exact_since,
             )
             rows = pa.concat_tables([rows.filter(pa.array(chosen < 0)), settled.select(self._schema.names)])
         return rows.combine_chunks()

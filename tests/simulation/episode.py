@@ -309,12 +309,12 @@ class Episode:
         world = self.world
         world.choose = Chooser(1)
         world.heal()
+        if not world.main.states[-1]:
+            world.statement()  # it creates a table: a pipeline without one does not begin
         self._send("resume-snapshot", "d.*")
         waiting: list[str] = []
         for _ in range(3):
             self._drain()
-            if not world.main.states[-1]:
-                return
             waiting = self.oracle.judge_end()
             if not waiting:
                 return

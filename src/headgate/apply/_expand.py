@@ -183,6 +183,7 @@ def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
         list(definition.types),
         lambda: (fold_versions(piece, definition.key) for piece in pieces(action, schema)),
         marker,
+        action.exact_since,
     )
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.apply._versions import Versions
-from headgate.delta import KeyedTable, KeyLookup, Snapshot, as_rows, keys_of, read_rows
-from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, VALID_TO, Marker, may_have_open
+from headgate.delta import DataFile, KeyedTable, KeyLookup, Snapshot, as_rows, keys_of, read_rows
+from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_TO, Marker, may_have_open
 
 __all__ = ["VersionChanges", "settled_rows"]
 
@@ -36,6 +36,7 @@ class VersionChanges:
     :param values: the source's columns.
     :param pieces: returns the versions of the keys that have changes, each key in one piece.
     :param marker: of the batch.
+    :param exact_since: open versions that were last seen in earlier epochs may have other values than the source.
     """
 
     ddl: str
@@ -44,6 +45,7 @@ class VersionChanges:
     values: Sequence[str]
     pieces: Callable[[], Iterable[Versions]]
     marker: Marker
+    exact_since: int = 0
 
 
 _ENDS: Final = (VALID_TO, END_SEQ, END_GTID)
@@ -60,7 +62,9 @@ def settled_rows(
     """
     for versions in changes.pieces():
         open_rows, key_numbers = _find_open(table, keyed, versions, changes, schema, lookup)
-        rows = versions.settle(open_rows, key_numbers, changes.values, changes.marker.version)
+        rows = versions.settle(
+            open_rows, key_numbers, changes.values, changes.marker.version, exact_since=changes.exact_since
+        )
         is_open = rows[IS_CURRENT]
         yield rows.filter(is_open).to_batches()
         yield rows.filter(pc.invert(is_open)).to_batches()
@@ -81,7 +85,7 @@ def _find_open(
     parts, numbers, located = [schema.empty_table()], [np.empty(0, np.int64)], []
     narrow = pa.schema([one for one in schema if one.name not in (*changes.values, *_ENDS)])
     for file, rows, key_numbers in keyed.locate(table, keys, may_have_open):
-        has_values = versions.has_values[key_numbers]
+        has_values = versions.has_values[key_numbers] & _is_seen(file, changes.exact_since)
         parts.append(as_rows(keyed.read(file, rows[has_values], narrow), schema))
         parts += read_rows(keyed.folder, file, rows[~has_values], schema)
         numbers += [key_numbers[has_values], key_numbers[~has_values]]
@@ -93,3 +97,9 @@ def _find_open(
         keyed.remove(file, np.sort(rows[is_open[first : first + len(rows)]]), lookup)
         first += len(rows)
     return read.filter(pa.array(is_open)), np.concatenate(numbers)[is_open]
+
+
+def _is_seen(file: DataFile, since: int) -> bool:
+    """Return whether all versions in a file were seen in this epoch or later."""
+    bounds = file.bounds((SEEN,), pa.int64()) if since else None
+    return not since or (bounds is not None and bounds[0] >= since)

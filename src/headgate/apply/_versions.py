@@ -18,7 +18,8 @@ may begin before their end. ``_seq`` and ``_end_seq`` never overlap.
 
 **Writing** (:meth:`Versions.settle`). The open rows of the batch's keys are written again, ended, next to the new
 versions. If the first image of a key is a before-image, the values of the ended row are taken from it, so only the
-beginning of that row is read.
+beginning of that row is read. Exception: while a snapshot runs, a row that it has not seen may be of a time from which
+changes are missing (the table was suspended, or is read again from the start). Such a row keeps its values.
 """
 
 from __future__ import annotations
@@ -64,15 +65,19 @@ class Versions:
         """bool[keys]: whether the images have the values of the table's open row."""
         return np.asarray(self.ends[_HAS_VALUES].combine_chunks())
 
-    def settle(self, open_rows: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int) -> pa.Table:
+    def settle(
+        self, open_rows: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int, *, exact_since: int = 0
+    ) -> pa.Table:
         """Return the rows to write in place of the table's open rows of these keys: those rows, ended or confirmed, and
         the new versions. A row that was only read again, with the same values, stays open: it has no new version.
 
         :param open_rows: the open rows, in all columns of the table; the result's columns, too. Those of keys with
-            ``has_values`` may lack the source's values.
+            ``has_values`` may lack the source's values, if they were last seen in ``exact_since`` or later.
         :param key_numbers: int64[open_rows]: the number of each one's key.
         :param names: the source's columns, by which rows are compared.
         :param epoch: of the batch.
+        :param exact_since: a row that was last seen in an earlier epoch keeps its values, as they may have changed
+            since without an image.
         """
         count = len(self.ends)
         firsts = np.searchsorted(self.key_numbers, key_numbers)
@@ -85,7 +90,8 @@ class Versions:
         floors = np.full(count, np.iinfo(np.int64).min)
         np.maximum.at(floors, key_numbers[~stays], begun[~stays])
         confirmed = with_columns(open_rows.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
-        from_images = ~stays & self.has_values[key_numbers]
+        seen = np.asarray(open_rows[SEEN].fill_null(0).combine_chunks())
+        from_images = ~stays & self.has_values[key_numbers] & (seen >= exact_since)
         read = self._ended(open_rows, key_numbers, begun, ~stays & ~from_images)
         known = self.firsts.take(pa.array(key_numbers[from_images]))
         ended = with_columns(

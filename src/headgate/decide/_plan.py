@@ -93,6 +93,16 @@ class CurrentPlan:
             case _:
                 return TableContent.UNKNOWN
 
+    @property
+    def _exact_since(self) -> int:
+        """The epoch from which on the open versions were last seen that have the source's values: 0 if all have. A
+        snapshot finds those that changed without an image, and ends them with its last chunk.
+        """
+        content, row = self._content, self.case.before.row
+        if content is TableContent.SOME:
+            return (row.since_epoch if row is not None else None) or 0
+        return 0 if content is TableContent.ALL else self.case.arrival.epoch
+
     def _column_actions(self, definition: Definition) -> Iterator[Action]:
         target = self.case.before.target
         if target is None or self.columns.replace:
@@ -145,7 +155,8 @@ class CurrentPlan:
             yield do.Append(definition, self._chunks, names=names)
             rest = self._changes
         if self._is_history:
-            yield from [do.AppendVersions(definition, rest, fills, names=names)] if rest else []
+            if rest:
+                yield do.AppendVersions(definition, rest, fills, self._exact_since, names=names)
         elif self._is_partial:
             content = self._content
             yield do.UpsertPartial(definition, rest, bound, fills, base=self._base, content=content, names=names)

@@ -216,6 +216,7 @@ class AppendVersions(RowAction):
     """
 
     fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in older images
+    exact_since: int = 0  # open versions that were last seen in earlier epochs may have other values than the source
 
 
 class Overwrite(RowAction):
