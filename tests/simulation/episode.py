@@ -27,6 +27,7 @@ from headgate.errors import (
     HistoryRewrittenError,
     TargetError,
 )
+from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.offsets import SourceOffset
 from headgate.policies import Window
@@ -57,6 +58,8 @@ _HISTORIES: Final = (("history",), ("history", "changelog"))
 _WINDOWS: Final[tuple[Window, ...]] = ("rewind", "rewind", "keep", "drop")
 _SIGNALS: Final = ("execute-snapshot", "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot")
 _BEHIND_US: Final = 600_000_000
+_KEPT: Final = 8192
+"""So many parsed texts are kept, of which an episode parses the same ones again and again."""
 _PATIENCE: Final = 60
 """So many batches in a row may fail at rest."""
 
@@ -88,7 +91,8 @@ def simulated() -> Iterator[None]:
             "headgate.kafka._target.Producer": Producer,
             "headgate.kafka._target.Topics": Topics,
             "headgate.kafka._target.KafkaTarget._newest_sent": newest_sent,
-            "headgate.delta._log.parse_action": lru_cache(maxsize=65_536)(parse_action),
+            "headgate.delta._log.parse_action": lru_cache(maxsize=_KEPT)(parse_action),
+            "headgate.gtid.GtidSet.parse": lru_cache(maxsize=_KEPT)(GtidSet.parse),
             "headgate.delta._commit._RETRY": RetryPolicy(tries=5, errors=CommitUnknownError, sleep=_sleep),
         }.items():
             stack.enter_context(patch(name, value))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.carrier import Images, Part, Seq, Summary
-from headgate.replication import ABSENT_FIELD, ImageBatch
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch
 from tests.simulation.tables import SHAPES, Row, Shape
 
 __all__ = ["RowImage", "RowImages", "images_message", "open_images", "rows_of"]
 
 _US: Final = pa.timestamp("us", "UTC")
+_SEQ: Final = list(META_FIELDS[1].type)
 
 
 class RowImage(NamedTuple):
@@ -70,13 +70,14 @@ class RowImages:
 def _batch(shape: Shape, images: Sequence[RowImage], *, partial: bool) -> pa.RecordBatch:
     ops, seqs, gtids, times, rows, absent = zip(*images, strict=True) if images else ((),) * 6
     schema = shape.partial_schema if partial else shape.schema
-    kinds = [field.type for field in schema.field("_seq").type]
-    numbers = [np.array([seq[index] for seq in seqs], kind.to_pandas_dtype()) for index, kind in enumerate(kinds)]
+    numbers = [*zip(*seqs, strict=True)] if seqs else [()] * len(_SEQ)
     arrays = [
         pa.array(ops, pa.string()),
-        pa.StructArray.from_arrays([*map(pa.array, numbers)], fields=list(schema.field("_seq").type)),
+        pa.StructArray.from_arrays(
+            [pa.array(lane, field.type) for lane, field in zip(numbers, _SEQ, strict=True)], fields=_SEQ
+        ),
         pa.array(gtids, pa.string()).dictionary_encode(),
-        pa.array(np.array(times, np.int64)).cast(_US),
+        pa.array(times, _US),
     ]
     if partial:
         arrays.append(pa.array(absent, pa.string()).dictionary_encode())

@@ -108,8 +108,10 @@ class Server:
 
     def position_of(self, index: int) -> tuple[int, int]:
         """Return the number of the file where a transaction is, and its position there."""
-        number, first = next(one for one in reversed(self.files) if one[1] <= index)
-        return number, FIRST_POS + (index - first) * _STEPS[self.index]
+        for number, first in reversed(self.files):
+            if first <= index:
+                return number, FIRST_POS + (index - first) * _STEPS[self.index]
+        raise IndexError(index)
 
     def index_at(self, file: str, pos: int, created_s: int | None) -> int | None:
         """Return the transaction at a position; None: there is no such position in this log.

@@ -133,7 +133,9 @@ class Shape:
             new = (other, *(old if self.logs_parts and value % 2 else new)[1:])
             del rows[key]
         rows[new[0]] = new
-        changed = {name for name, one, other in zip(self.columns, old, new, strict=True) if one != other}
+        changed: set[str] = set()
+        if kind != "FULL":
+            changed = {name for name, one, other in zip(self.columns, old, new, strict=True) if one != other}
         return [self._image("b", old, kind), self._image("u", new, kind, changed)]
 
     def _image(self, op: str, row: Row, kind: str, changed: Collection[str] = ()) -> Image:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,7 +24,8 @@ from headgate.lake import Ledger
 from headgate.offsets import Hint
 from headgate.snapshot import Window
 from headgate.spark import Planner
-from tests.simulation import reading
+from tests.figures import add_figures
+from tests.simulation import __main__, reading
 from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver, Pipeline
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
@@ -396,7 +399,7 @@ def _fails(seed: int) -> bool:
 
 def test_a_run_continues_behind_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "simulation.json"
-    for expected in ("2 episodes from seed 1,", "2 episodes from seed 3,"):
+    for expected in ("from seed 1: 2 episodes,", "from seed 3: 2 episodes,"):
         assert main(["--seconds", "0", "--processes", "2", "--figures", str(file)]) == 0
         assert expected in capsys.readouterr().out
     (entry,) = json.loads(file.read_text()).values()
@@ -406,3 +409,44 @@ def test_a_run_continues_behind_the_last_one(tmp_path: Path, capsys: pytest.Capt
         seed = next(seed for seed in range(1, SEEDS) if _fails(seed))
         assert main(["--seed", str(seed)]) == 1
     assert "fails with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_keeps_its_figures(
+    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its time is over: the seeds up to the last one are run, without a gap."""
+    file, saves = tmp_path / "simulation.json", list[int]()
+
+    def saved(file: Path, figures: dict[str, Any]) -> None:
+        add_figures(file, figures)
+        saves.append(figures["counts"]["episodes"])
+        if len(saves) == 1:  # a second signal would end the process
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(__main__, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(__main__, "add_figures", saved)
+    before = signal.getsignal(number)
+    assert main(["--seconds", "3600", "--processes", "2", "--figures", str(file)]) == 0
+    assert signal.getsignal(number) is before
+    assert saves[0] == 1, "before the end"
+    assert f"from seed 1: {sum(saves):,} episodes" in capsys.readouterr().out
+    (entry,) = json.loads(file.read_text()).values()
+    assert entry["counts"] == {"episodes": sum(saves)}
+
+
+def test_a_failing_episode_ends_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "simulation.json"
+    with patch("tests.simulation.__main__.run_episode", side_effect=Fault("lost")):
+        assert main(["--seconds", "0", "--processes", "2", "--figures", str(file)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    faults = [f"FAULT Fault: lost; --seed {seed}" for seed in (1, 2)]
+    assert lines[:4] == [*faults, *faults], "at once, and at the end"
+    (entry,) = json.loads(file.read_text()).values()
+    assert entry["counts"] == {"episodes": 2, "faults": 2}
+
+
+def test_a_process_that_is_killed_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch("tests.simulation.__main__.run_episode", lambda _: os.kill(os.getpid(), signal.SIGKILL)):
+        assert main(["--seconds", "0", "--processes", "2", "--figures", str(tmp_path / "simulation.json")]) == 1
+    assert "FAULT a process was killed; the next run begins with --seed 1" in capsys.readouterr().out

@@ -255,18 +255,17 @@ class Snapshot:
                 changes["protocol"] = action["protocol"]
         if transactions:
             changes["transactions"] = {**self.transactions, **transactions}
-        made = replace(self, version=version, domains=_domains_after(self.domains, done), **changes)
         if files:
-            names = made.names
+            names = replace(self, **changes).names if "metadata" in changes else self.names
             kept = dict(self.files)
             for action in done:
                 if "remove" in action:
                     kept.pop(str(action["remove"]["path"]), None)
-            if names != self.names:
+            if "metadata" in changes and names != self.names:
                 kept = {path: replace(file, names=names) for path, file in kept.items()}
             kept |= {str(action["add"]["path"]): DataFile(action["add"], names) for action in done if "add" in action}
-            made = replace(made, files=kept)
-        return made
+            changes["files"] = kept
+        return replace(self, version=version, domains=_domains_after(self.domains, done), **changes)
 
     def is_in(self, folder: str) -> bool:
         """Return whether the table still has this version as :class:`TableLog` read it: no other table replaced it."""
