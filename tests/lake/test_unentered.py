@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from headgate.delta import CommitPlan, write_files
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath, Marker, TableState, UnenteredBatches, batch_marker
+from headgate.lake import DeltaPath, Marker, TableState, UnenteredBatches, batch_marker, followed_log
 from tests.lake.tables import make_table
 
 ROWS = pa.schema([("id", pa.int64())])
@@ -61,6 +61,14 @@ def test_a_lost_batch_is_undone_and_the_next_one_is_kept(folder: Path, caplog: p
     write(current, 5)
     assert lost.restored(current, 3) == 3, "a replay of the batch keeps what it wrote"
     assert values(current) == [1, 5]
+
+
+def test_a_table_that_this_process_does_not_know_any_more_is_looked_at(folder: Path) -> None:
+    """A process follows a limited number of logs; an error may end the look at one."""
+    write(table(folder, 2), 2)
+    followed_log.cache_clear()
+    assert UnenteredBatches("shop", newest=1, epoch=5).restored(DeltaPath(SESSION, str(folder)), 1) == 3
+    assert values(table(folder)) == [1]
 
 
 def test_a_driver_that_another_one_has_overtaken_neither_writes_nor_undoes(folder: Path) -> None:

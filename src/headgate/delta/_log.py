@@ -314,23 +314,30 @@ class TableLog:
         self.folder = folder
         self._with_files = False
         self._lock = Lock()
-        self._snapshot = Snapshot()
-
-    @property
-    def seen(self) -> Snapshot:
-        """The version that was last read or made by this process; version −1 before that, or if there was no table."""
-        return self._snapshot
+        self._snapshot: Snapshot | None = None  # None: to be read
 
     def known(self, *, files: bool = True) -> Snapshot:
-        """Return :attr:`seen`; without one, the newest version.
+        """Return the version that this process has read or made last; without one, the newest version.
 
         :param files: with its data files.
         :raises TargetError: the log is damaged.
         """
-        with self._lock:  # of both fields, which a refresh changes together
-            if self._snapshot.version >= 0 and (self._with_files or not files):
-                return self._snapshot
+        with self._lock:
+            known = self._snapshot
+            if known is not None and known.version >= 0 and (self._with_files or not files):
+                return known
         return self.refresh(files=files)
+
+    def transactions(self) -> Mapping[str, int]:
+        """Return :attr:`Snapshot.transactions` as of the last look at the table. If there was none, look at it. In
+        contrast to :meth:`known`, a table that did not exist is not looked for again.
+
+        :raises TargetError: the log is damaged.
+        """
+        with self._lock:
+            if self._snapshot is not None:
+                return self._snapshot.transactions
+        return self.refresh(files=False).transactions
 
     def refresh(self, *, files: bool = True) -> Snapshot:
         """Return the newest version.
@@ -339,16 +346,16 @@ class TableLog:
         :raises TargetError: the log is damaged.
         """
         with self._lock:
-            if files and not self._with_files:
-                self._with_files, self._snapshot = True, Snapshot()
-            snapshot = self._snapshot
-            if snapshot.version < 0 or not snapshot.is_in(self.folder):
-                snapshot = self._load()
+            with_files = self._with_files or files
+            snapshot = self._snapshot if with_files == self._with_files else None
+            if snapshot is None or snapshot.version < 0 or not snapshot.is_in(self.folder):
+                snapshot = self._load(files=with_files)
             while (actions := read_commit(self.folder, snapshot.version + 1)) is not None:
-                snapshot = snapshot.after(snapshot.version + 1, actions, files=self._with_files)
+                snapshot = snapshot.after(snapshot.version + 1, actions, files=with_files)
             if snapshot is not self._snapshot:
-                self._snapshot = replace(snapshot, identity=commit_identity(self.folder, snapshot.version))
-            return self._snapshot
+                snapshot = replace(snapshot, identity=commit_identity(self.folder, snapshot.version))
+            self._snapshot, self._with_files = snapshot, with_files
+            return snapshot
 
     def advance(self, read: Snapshot, actions: Iterable[Mapping[str, Any]]) -> None:
         """Follow a commit that this process has made after the version ``read``, without reading it.
@@ -358,10 +365,10 @@ class TableLog:
         """
         with self._lock:
             known, version = self._snapshot, read.version + 1
-            if known.version >= version:
+            if known is not None and known.version >= version:
                 return
-            self._snapshot = Snapshot()
-            if (known.version, known.identity) == (read.version, read.identity):
+            self._snapshot = None
+            if known is not None and (known.version, known.identity) == (read.version, read.identity):
                 made = known.after(version, actions, files=self._with_files)
                 with suppress(HeadgateError, OSError):
                     self._snapshot = replace(made, identity=commit_identity(self.folder, version))
@@ -370,7 +377,7 @@ class TableLog:
         """Load the newest checkpoint of the classic kinds, if any."""
         noted = _noted_checkpoint(self.folder)
         checkpoints = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
-        return _newest_of(self.folder, checkpoints, files=self._with_files)
+        return _newest_of(self.folder, checkpoints, files=files)
 
 
 def _newest_of(folder: str, checkpoints: Mapping[int, list[str]], *, files: bool) -> Snapshot:
