@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from headgate.delta import (
     _commit,
     _log,
     checkpointed_version,
+    files_of,
     write_checkpoint,
     write_files,
 )
@@ -142,6 +144,37 @@ def test_a_version_that_is_seen_empty_at_first(tmp_path: Path, monkeypatch: pyte
     assert add(path, TableLog(path)) == 1
     assert not seen
     assert DeltaTable(path).to_pyarrow_table().num_rows == 4
+
+
+def new_file(path: str) -> dict[str, Any]:
+    """A file of two rows."""
+    (text,) = write_files(ROWS.to_batches(), path, ROWS.schema, "snappy")
+    action: dict[str, Any] = json.loads(text)
+    return action
+
+
+def test_a_commit_that_was_not_tried_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    log = TableLog(path)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def refuse(*_which: object, **_more: object) -> Any:
+        raise full
+
+    staged = new_file(path)["add"]["path"]
+    with pytest.raises(OSError, match="No space"):
+        commit_plan(log, refuse, staged=[staged])
+    assert not Path(path, staged).exists(), "the plan failed"
+    actions = [new_file(path), new_file(path)]
+    names = [action["add"]["path"] for action in actions]
+    planned = CommitPlan(log.refresh(), actions, "WRITE", {}, written=names[1:])
+    with monkeypatch.context() as patch:
+        patch.setattr(type(files_of(path)), "new_file", refuse)
+        with pytest.raises(OSError, match="No space"):
+            commit_plan(log, lambda: planned, staged=names[:1])
+    assert not [name for name in names if Path(path, name).exists()], "the commit's file could not be prepared"
+    assert log.refresh().version == 0
 
 
 def test_a_checkpoint_of_the_log(tmp_path: Path) -> None:

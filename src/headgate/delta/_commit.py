@@ -41,7 +41,7 @@ from typing import Any, Final
 from headgate.delta._actions import parse_action
 from headgate.delta._files import discard_files, files_of
 from headgate.delta._log import LOG, Snapshot, TableLog, commit_name, read_commit
-from headgate.errors import CommitConflictError, CommitUnknownError, TargetError
+from headgate.errors import CommitConflictError, CommitUnknownError, StorageError, TargetError
 from headgate.files import sync
 from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
@@ -125,13 +125,13 @@ def commit(
         committed.
     :raises TargetError: ``plan`` raised it: headgate cannot write the table. Nothing was committed.
     :raises CommitUnknownError: it is not known whether the commit was made. All files stay.
-    :raises OSError: the commit's file could not be prepared. Nothing was committed; all files stay.
+    :raises OSError: the plan or the commit's file could not be prepared; StorageError likewise. Nothing was committed.
     """
     folder, version = log.folder, -1
     for left in reversed(range(_TRIES if tries is None else tries)):
         try:
             planned = plan()
-        except (CommitConflictError, TargetError):  # they no longer fit, and so far no commit was made
+        except (CommitConflictError, TargetError, StorageError, OSError):  # so far no commit was made
             discard_files(folder, staged)
             raise
         if planned is None:
@@ -139,13 +139,19 @@ def commit(
             return None
         if marker is not None:
             planned = replace(planned, actions=[*planned.actions, marker])
-        if _make(folder, planned) is CommitOutcome.COMMITTED:
+        new = {*planned.written, *staged}
+        try:
+            outcome = _make(folder, planned)
+        except (StorageError, OSError):  # it was not tried
+            discard_files(folder, new)
+            raise
+        if outcome is CommitOutcome.COMMITTED:
             log.advance(planned.read, map(parse_action, planned.lines))
             if staged:
                 discard_files(folder, {*staged} - {str(add["path"]) for add in planned.of_kind("add")})
             return planned
         version = planned.version
-        discard_files(folder, planned.written if left else {*planned.written, *staged})
+        discard_files(folder, planned.written if left else new)
     raise CommitConflictError(f"{folder}: another program committed version {version}, or replaced the table")
 
 
@@ -153,7 +159,7 @@ def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
     """Make a planned version, and settle the outcome.
 
     :raises CommitUnknownError: it cannot be settled.
-    :raises OSError: the commit's file could not be prepared.
+    :raises OSError: it was not tried, because its file could not be prepared; StorageError likewise.
     """
     if not plan.read.is_in(folder):
         return CommitOutcome.NOT_COMMITTED
@@ -174,11 +180,15 @@ def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
 
         def settle() -> CommitOutcome:
             nonlocal tried
-            if tried and not plan.read.is_in(folder):
-                raise CommitUnknownError(f"{folder}: replaced while the outcome of version {plan.version} was unknown")
-            tried = True
             try:
+                if tried and not plan.read.is_in(folder):
+                    raise CommitUnknownError(
+                        f"{folder}: replaced while the outcome of version {plan.version} was unknown"
+                    )
+                tried = True
                 create()
+            except CommitUnknownError:
+                raise
             except Exception as error:
                 outcome = _outcome(folder, plan.version, transaction)
                 if outcome is not CommitOutcome.UNKNOWN:
