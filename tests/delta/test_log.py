@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from headgate.delta import DataFile, Snapshot, TableLog, VectorFile, checkpoints_among, positions_of
-from headgate.errors import TargetError
+from headgate.delta import DataFile, Snapshot, TableLog, VectorFile, _log, checkpoints_among, positions_of
+from headgate.errors import StorageError, TargetError
 
 
 def rows(*ids: int) -> pa.Table:
@@ -124,12 +124,53 @@ def test_the_parts_of_a_checkpoint_are_those_of_one_writer(parts: list[str], who
     assert checkpoints_among(named(parts)) == ({4: named(whole)} if whole else {})
 
 
+def test_a_look_that_fails_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upkeep reads the log with files for the first time, while batches rely on its transaction markers."""
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(1), commit_properties=CommitProperties(app_transactions=[Transaction("a", 7)]))
+    log = TableLog(path)
+    log.refresh(files=False)
+
+    def refuse(*_which: object) -> None:
+        raise StorageError("503")
+
+    monkeypatch.setattr(_log, "read_commit", refuse)
+    with pytest.raises(StorageError):
+        log.refresh()
+    assert (log.known(files=False).version, log.transactions()) == (0, {"a": 7})
+    with pytest.raises(StorageError):
+        log.known()
+    monkeypatch.undo()
+    assert log.known().files.keys() == TableLog(path).refresh().files.keys() != set()
+
+
+def test_transactions_of_a_table_that_was_not_looked_at(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    log, late = TableLog(path), TableLog(path)
+    assert log.transactions() == {}
+    write_deltalake(path, rows(1), commit_properties=CommitProperties(app_transactions=[Transaction("a", 7)]))
+    assert late.transactions() == {"a": 7}
+    assert log.transactions() == {}, "as of the last look"
+    assert log.known().transactions == {"a": 7}
+
+
 def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
     assert TableLog(str(tmp_path / "none")).refresh().version == -1
     path = str(tmp_path / "t")
     write_deltalake(path, rows(1))
     Path(path, "_delta_log", f"{1:020d}.json").write_text("{")
     with pytest.raises(TargetError, match="is damaged"):
+        TableLog(path).refresh()
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(99) + b"PAR1"])
+def test_a_damaged_checkpoint(tmp_path: Path, data: bytes) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(1))
+    DeltaTable(path).create_checkpoint()
+    (checkpoint,) = Path(path, "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(data)
+    with pytest.raises(TargetError, match=f"{checkpoint.name} is damaged"):
         TableLog(path).refresh()
 
 

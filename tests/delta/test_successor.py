@@ -18,12 +18,15 @@ from headgate.delta import (
     IndexCache,
     KeyedTable,
     Snapshot,
+    TableLog,
     creation,
     data_files_in,
     new_successor,
+    restoration,
     retire_successor,
     successors,
     take_over,
+    write_files,
 )
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
@@ -135,6 +138,31 @@ def test_files_of_a_successor_belong_to_the_table_once_it_is_retired(tmp_path: P
     assert retire_successor(folder, name)
     assert not retire_successor(folder, name)
     assert [file.name for file in data_files_in(folder)] == [f"{name}/a.parquet"]
+
+
+def test_files_of_a_successor_stay_while_it_is_being_built_although_the_table_had_them(tmp_path: Path) -> None:
+    """Its take-over was undone, because the ledger lacks the batch."""
+    folder, name = str(tmp_path / "t"), new_successor(5)
+    rows = pa.table({"id": pa.array([1], pa.int64())})
+    schema = json.dumps(
+        {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+    )
+    for path in (folder, f"{folder}/{name}"):
+        commit(path, Snapshot(), creation(schema, {}), "CREATE TABLE", {}, blind=True)
+    log, built = TableLog(folder), TableLog(f"{folder}/{name}")
+    added = [*write_files(rows.to_batches(), built.folder, rows.schema, "snappy")]
+    commit(built.folder, built.refresh(), added, "WRITE", {}, blind=True)
+    before = log.refresh()
+    commit(folder, before, take_over(before, built.refresh(), name, {}), "REPLACE TABLE", {}, blind=False)
+    commit(folder, log.refresh(), restoration(log.refresh(), before), "RESTORE", {}, blind=False)
+    history = FileHistory(folder, 0)
+    for _ in history.follow():
+        pass
+    (file,) = built.refresh().files.values()
+    assert history.version == 2
+    assert history.unneeded(2) == []
+    retire_successor(folder, name)
+    assert history.unneeded(2) == [f"{name}/{file.name}"]
 
 
 def test_an_index_serves_the_successor_and_the_table() -> None:

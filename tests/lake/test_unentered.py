@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from headgate.delta import CommitPlan, write_files
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath, Marker, TableState, UnenteredBatches, batch_marker
+from headgate.lake import DeltaPath, Marker, TableState, UnenteredBatches, batch_marker, followed_log
 from tests.lake.tables import make_table
 
 ROWS = pa.schema([("id", pa.int64())])
@@ -63,6 +63,14 @@ def test_a_lost_batch_is_undone_and_the_next_one_is_kept(folder: Path, caplog: p
     assert values(current) == [1, 5]
 
 
+def test_a_table_that_this_process_does_not_know_any_more_is_looked_at(folder: Path) -> None:
+    """A process follows a limited number of logs; an error may end the look at one."""
+    write(table(folder, 2), 2)
+    followed_log.cache_clear()
+    assert UnenteredBatches("shop", newest=1, epoch=5).restored(DeltaPath(SESSION, str(folder)), 1) == 3
+    assert values(table(folder)) == [1]
+
+
 def test_a_driver_that_another_one_has_overtaken_neither_writes_nor_undoes(folder: Path) -> None:
     write(table(folder, 5), 5)
     with pytest.raises(TargetError, match="in batch 5, after batch 2"):
@@ -89,6 +97,23 @@ def test_what_another_driver_has_restored_meanwhile_stays(folder: Path) -> None:
     monkeypatch.setattr(DeltaPath, "commit", restored)
     assert lost.restored(looked, 1) == 1
     assert values(looked) == [1, 5]
+
+
+def test_a_version_of_which_files_are_gone_is_not_restored(folder: Path) -> None:
+    """Another program has compacted the table, and removed what its newest version does not need."""
+    lost, current = table(folder, 2), table(folder, 5)
+    removed = [file.removal(data_change=True) for file in lost.snapshot(files=True).files.values()]
+    files = [*write_files(pa.table({"id": [1, 2]}, schema=ROWS).to_batches(), lost.path, ROWS, "snappy")]
+    lost.commit(lambda: CommitPlan(lost.writable(files=True), [*removed, *files], "WRITE", {}))
+    gone = Path(lost.path, removed[0]["path"])
+    aside = gone.rename(gone.with_suffix(".aside"))
+    undo = UnenteredBatches("shop", newest=1, epoch=5)
+    with pytest.raises(TargetError, match=f"version 1 cannot be restored: {gone.name} is gone.* move the folder away"):
+        undo.restored(current, 1)
+    assert current.version() == 2
+    aside.rename(gone)
+    assert undo.restored(current, 1) == 3
+    assert values(current) == [1]
 
 
 def test_what_the_ledger_has_stays(folder: Path) -> None:

@@ -40,12 +40,13 @@ from headgate.delta import (
     IndexCache,
     KeyedTable,
     KeyLookup,
+    discard_files,
     keys_of,
     read_rows,
     snapshot_at,
     vectors_of,
 )
-from headgate.errors import CommitConflictError
+from headgate.errors import CommitConflictError, StorageError
 from headgate.files import cache_folder
 from headgate.lake import ROW_HASH, CommitBase, Fill, Form, inspect_base, plan_replacement
 from headgate.status import IndexStatus
@@ -299,7 +300,11 @@ def _plan(
     """Plan the addition of new files and the removal of what they replace; None if there is neither."""
     if not lookup.deleted_rows and not added:
         return None
-    marked = keyed.actions(base.snapshot, lookup)
+    try:
+        marked = keyed.actions(base.snapshot, lookup)
+    except (StorageError, OSError):
+        discard_files(keyed.folder, written)
+        raise
     files = {*written, *vectors_of(marked)}
     return CommitPlan(base.snapshot, [*added, *marked], *operation, written=files)
 

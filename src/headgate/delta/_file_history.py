@@ -200,13 +200,17 @@ class FileHistory:
         return tuple(names)
 
     def unneeded(self, oldest: int) -> list[str]:
-        """Return the names of files that by the log no version from ``oldest`` on has."""
+        """Return the names of files that by the log no version from ``oldest`` on has. Files of a successor that is
+        being built stay: if its take-over was undone, the table has had them.
+        """
         names = []
         if self.is_removable:
+            building = _Building(self.folder)
             for name, version in self._gone.items():
                 if version > oldest:
                     break
-                names.append(name)
+                if not building.has(name):
+                    names.append(name)
         return names
 
     def forget(self, names: Iterable[str], removed_bytes: int) -> None:
@@ -242,13 +246,25 @@ def data_files_in(folder: str) -> Iterator[Listed]:
     """Yield the data files and deletion vectors in a table's folder. Hidden files, and those of a successor that is
     being built, are not the table's.
     """
-    building: dict[str, bool] = {}
+    building = _Building(folder)
     for file in files_of(folder).below(wanted=is_visible):
-        top = file.name.partition("/")[0]
-        if top.startswith(SUCCESSOR) and top not in building:
-            building[top] = is_building(folder, top)
-        if file.name.endswith(_ENDINGS) and not building.get(top, False):
+        if file.name.endswith(_ENDINGS) and not building.has(file.name):
             yield file
+
+
+class _Building:
+    """Successors of a table that are being built, each looked at once."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._building: dict[str, bool] = {}
+
+    def has(self, name: str) -> bool:
+        """Return whether a file in the table's folder is one of theirs."""
+        top = name.partition("/")[0]
+        if top.startswith(SUCCESSOR) and top not in self._building:
+            self._building[top] = is_building(self._folder, top)
+        return self._building.get(top, False)
 
 
 def _name(action: Mapping[str, Any]) -> str:

@@ -313,41 +313,48 @@ class TableLog:
         self.folder = folder
         self._with_files = False
         self._lock = Lock()
-        self._snapshot = Snapshot()
-
-    @property
-    def seen(self) -> Snapshot:
-        """The version that was last read or made by this process; version −1 before that, or if there was no table."""
-        return self._snapshot
+        self._snapshot: Snapshot | None = None  # None: to be read
 
     def known(self, *, files: bool = True) -> Snapshot:
-        """Return :attr:`seen`; without one, the newest version.
+        """Return the version that this process has read or made last; without one, the newest version.
 
         :param files: with its data files.
         :raises TargetError: the log is damaged.
         """
-        with self._lock:  # of both fields, which a refresh changes together
-            if self._snapshot.version >= 0 and (self._with_files or not files):
-                return self._snapshot
+        with self._lock:
+            known = self._snapshot
+            if known is not None and known.version >= 0 and (self._with_files or not files):
+                return known
         return self.refresh(files=files)
 
+    def transactions(self) -> Mapping[str, int]:
+        """Return :attr:`Snapshot.transactions` as of the last look at the table. If there was none, look at it. In
+        contrast to :meth:`known`, a table that did not exist is not looked for again.
+
+        :raises TargetError: the log is damaged.
+        """
+        with self._lock:
+            if self._snapshot is not None:
+                return self._snapshot.transactions
+        return self.refresh(files=False).transactions
+
     def refresh(self, *, files: bool = True) -> Snapshot:
-        """Return the newest version.
+        """Return the newest version. After an error the version that was known before stays known.
 
         :param files: with its data files. They are followed from the first time on that they are wanted.
         :raises TargetError: the log is damaged.
         """
         with self._lock:
-            if files and not self._with_files:
-                self._with_files, self._snapshot = True, Snapshot()
-            snapshot = self._snapshot
-            if snapshot.version < 0 or not snapshot.is_in(self.folder):
-                snapshot = self._load()
+            with_files = self._with_files or files
+            snapshot = self._snapshot if with_files == self._with_files else None
+            if snapshot is None or snapshot.version < 0 or not snapshot.is_in(self.folder):
+                snapshot = self._load(files=with_files)
             while (actions := read_commit(self.folder, snapshot.version + 1)) is not None:
-                snapshot = snapshot.after(snapshot.version + 1, actions, files=self._with_files)
+                snapshot = snapshot.after(snapshot.version + 1, actions, files=with_files)
             if snapshot is not self._snapshot:
-                self._snapshot = replace(snapshot, identity=commit_identity(self.folder, snapshot.version))
-            return self._snapshot
+                snapshot = replace(snapshot, identity=commit_identity(self.folder, snapshot.version))
+            self._snapshot, self._with_files = snapshot, with_files
+            return snapshot
 
     def advance(self, read: Snapshot, actions: Iterable[Mapping[str, Any]]) -> None:
         """Follow a commit that this process has made after the version ``read``, without reading it.
@@ -357,19 +364,19 @@ class TableLog:
         """
         with self._lock:
             known, version = self._snapshot, read.version + 1
-            if known.version >= version:
+            if known is not None and known.version >= version:
                 return
-            self._snapshot = Snapshot()
-            if (known.version, known.identity) == (read.version, read.identity):
+            self._snapshot = None
+            if known is not None and (known.version, known.identity) == (read.version, read.identity):
                 made = known.after(version, actions, files=self._with_files)
                 with suppress(HeadgateError, OSError):
                     self._snapshot = replace(made, identity=commit_identity(self.folder, version))
 
-    def _load(self) -> Snapshot:
+    def _load(self, *, files: bool) -> Snapshot:
         """Load the newest checkpoint of the classic kinds, if any."""
         noted = _noted_checkpoint(self.folder)
         checkpoints = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
-        return _newest_of(self.folder, checkpoints, files=self._with_files)
+        return _newest_of(self.folder, checkpoints, files=files)
 
 
 def _newest_of(folder: str, checkpoints: Mapping[int, list[str]], *, files: bool) -> Snapshot:
@@ -477,19 +484,19 @@ def _whole(names: list[str]) -> list[str]:
 
 
 def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of these kinds in a file of a checkpoint."""
-    with open_parquet(folder, name) as file:
-        present = [kind for kind in kinds if kind in file.schema_arrow.names]
-        for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
-            for kind in present:
-                for value in batch.column(kind).drop_null().to_pylist():
-                    yield _checked(folder, name, {kind: _plain(value)})
+    """Yield the actions of these kinds in a file of a checkpoint.
 
-
-def _checked(folder: str, name: str, action: dict[str, Any]) -> dict[str, Any]:
+    :raises TargetError: the file is damaged.
+    :raises OSError: it cannot be read.
+    """
     try:
-        return checked_action(action)
-    except ValueError as error:
+        with open_parquet(folder, name) as file:
+            present = [kind for kind in kinds if kind in file.schema_arrow.names]
+            for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
+                for kind in present:
+                    for value in batch.column(kind).drop_null().to_pylist():
+                        yield checked_action({kind: _plain(value)})
+    except (ValueError, pa.ArrowException) as error:
         raise TargetError(f"{folder}/{name} is damaged: {error}") from None
 
 

@@ -160,8 +160,11 @@ class DeltaPath:
         return commit(followed_log(self.path), plan, tries=tries, staged=staged, marker=marker)
 
     def transactions(self) -> Mapping[str, int]:
-        """Return by application the newest version of its transaction markers, as of the last look at the table."""
-        return followed_log(self.path).seen.transactions
+        """Return by application the newest version of its transaction markers, as of the last look at the table. If
+        there was none, look at it.
+        """
+        share_access(self.spark, self.path)
+        return followed_log(self.path).transactions()
 
     def version(self) -> int:
         """Return the newest version's number; −1 if there is no Delta table."""
