@@ -89,7 +89,8 @@ class CurrentPlan:
             case State.SETTLING:
                 return TableContent.SOME
             case State.SNAPSHOTTING if row is not None and row.since_epoch is not None:
-                return TableContent.SOME
+                by_surrogate = self.case.snapshot.header_entry.surrogate
+                return TableContent.SOME_OF_ANY_KEY if by_surrogate else TableContent.SOME
             case _:
                 return TableContent.UNKNOWN
 
@@ -158,8 +159,10 @@ class CurrentPlan:
             if rest:
                 yield do.AppendVersions(definition, rest, fills, self._exact_since, names=names)
         elif self._is_partial:
-            content = self._content
-            yield do.UpsertPartial(definition, rest, bound, fills, base=self._base, content=content, names=names)
+            content, since = self._content, self.case.exact_since
+            yield do.UpsertPartial(
+                definition, rest, bound, fills, base=self._base, content=content, since=since, names=names
+            )
         elif rest:
             yield do.Upsert(definition, rest, bound, fills, names=names)
 
