@@ -1,4 +1,4 @@
-"""Turn two offsets into the tasks of a batch. The same offsets give the same tasks.
+"""Turn two offsets into the tasks of a batch. The same offsets give the same tasks on one server.
 
 A batch is a range of the log and chunks. The range is divided at the planner's cuts, so each transaction is in exactly
 one task; the order between tasks is that of ``_seq``. Each task that reads chunks numbers its rows from a separate
