@@ -175,6 +175,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://relay..example:11115"', r"source\.relay: expected http://host:port"),
+        ("poll_ms = 500", 'relay = "http://relay1:11115/log"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay_source = "a"', "source: relay_source needs relay, http"),
         (
             "poll_ms = 500",

@@ -237,11 +237,16 @@ class Versioned:
             is_open = zip(rows["id"].to_pylist(), rows[IS_CURRENT].to_pylist(), strict=True)
             numbers = [keys[key] if current and key in keys else -1 for key, current in is_open]
             chosen = np.array(numbers, np.int64)
+            ended = np.full(len(keys), np.iinfo(np.int64).min)
+            for key, at in zip(rows["id"].to_pylist(), rows[VALID_TO].cast(pa.int64()).to_pylist(), strict=True):
+                if key in keys and at is not None:
+                    ended[keys[key]] = max(ended[keys[key]], at)
             settled = versions.settle(
                 rows.filter(pa.array(chosen >= 0)),
                 chosen[chosen >= 0],
                 changes.values,
                 marker.version,
+                ended,
                 exact_since=changes.exact_since,
             )
             rows = pa.concat_tables([rows.filter(pa.array(chosen < 0)), settled.select(self._schema.names)])

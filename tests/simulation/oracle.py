@@ -200,10 +200,7 @@ class Oracle:
         for versions in by_key.values():
             versions.sort(key=lambda one: tuple(one["_seq"].values()))
             for one, following in pairwise(versions):
-                # Only a version that is replaced at once ends where the following one begins: clocks may go back.
-                is_replaced = one["_end_seq"] == following["_seq"]
-                end = following["_valid_from"] if is_replaced else one["_valid_to"]
-                if one["_is_current"] or not one["_valid_from"] <= one["_valid_to"] <= end:
+                if one["_is_current"] or not one["_valid_from"] <= one["_valid_to"] <= following["_valid_from"]:
                     raise Fault(f"versions of {name} overlap: {one}, {following}")
 
 

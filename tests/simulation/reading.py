@@ -42,6 +42,7 @@ def read_task(world: World, task: Task, rules: Mapping[str, WindowRule]) -> list
     messages: list[Message] = [] if task.header is None else [task.header]
     if task.log is not None:
         messages += _log(world, task, task.log)
+    messages += task.redo
     ordinal = task.first_ordinal
     for chunk in task.chunks:
         read = _chunk(world, task, chunk, ordinal, rules[chunk.table])

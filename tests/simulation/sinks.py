@@ -320,7 +320,7 @@ class Writer(BatchWriter):
         self._planner_messages = PlannerMessages(self.inbox)
         self._history = self.upkeep = self._merged = nothing  # type: ignore[assignment]
         self._threads, self._checked, self.targets = 1, set(), {}
-        self._has_written, self._has_current, self._kafka = False, True, None
+        self._has_written, self._entered, self._has_current, self._kafka = False, None, True, None
         self._other_layout = set()
         self._form = policy.form or Form.PLAIN
         if "kafka" in modes:

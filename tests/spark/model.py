@@ -272,6 +272,12 @@ class FakeControl:
     def stale(self) -> frozenset[str]:
         return frozenset(self.files.get("finished", {}).get("stale", ()))
 
+    def moved(self) -> int | None:
+        return self.files.get("moved", {}).get("epoch")
+
+    def record_moved(self, epoch: int) -> None:
+        self.files["moved"] = {"epoch": epoch}
+
     def signals(self) -> dict[str, Mapping[str, Any]]:
         files = sorted(self.files.items(), key=lambda one: (one[1].get("submitted_us", 0), one[0]))
         return {name[8:]: value for name, value in files if name.startswith("signals/")}

@@ -494,6 +494,28 @@ def test_backlog_over_files_is_divided_at_file_starts() -> None:
     assert task.log.hint is None, "another server's files say nothing"
 
 
+@pytest.mark.parametrize("window", ["rewind", "keep"])
+def test_chunks_of_a_batch_that_met_another_server_are_read_in_a_later_one(window: str) -> None:
+    server = source(("d.a", 20))
+    run = stream(server, window=f'{{"*": "{window}"}}', conditions='{"d.a": "v = 0"}')
+    end = run.planner.latest(run.offset)
+    planned = [chunk for task in run.tasks(end) for chunk in task.chunks]
+    assert len(planned) > 1
+    for uuid in (OTHER, UUID, OTHER):
+        server.uuid = uuid
+        run.restart()
+        tasks = run.tasks(end)
+        assert not any(task.chunks for task in tasks), "also on the planned server, after it met the other one"
+        redo = [one for task in tasks for one in task.redo]
+        assert [one.whole_table for one in redo] == [window == "keep"] * len(planned)
+        assert [replace(one.chunk, filter="v = 0") for one in redo] == planned
+        assert len({one.chunk.filter for one in redo} - {None}) == (window == "rewind")
+    options = {**BASE, "table": "d.a"}
+    del options["tables"]
+    typed = Stream(server, run.control, Options.parse(options))
+    assert any(task.chunks for task in typed.tasks(end)), "a typed stream has no rows to ask for them later"
+
+
 def test_hint_is_used_only_where_it_was_made() -> None:
     server = source(("d.a", 1))
     run = stream(server)

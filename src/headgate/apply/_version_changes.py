@@ -5,6 +5,11 @@ there by a deletion vector, and written again, with its end, to a file of closed
 so their files are neither searched nor indexed (``DataFile.is_whole``), and folds keep the two kinds apart. Another
 program's OPTIMIZE may mix them: a mixed file is searched, and closed versions found in it are left alone.
 
+**Clocks that went back.** A new version must not begin before the key's last one ended. If that one is open, its
+beginning is known. Else files are searched whose statistics allow ends after the least time at which a new version
+begins. All ends in the table are of earlier changes, so while clocks go on there are no such files, but for ends in the
+same millisecond, to which statistics are cut.
+
 **Replay.** The commit carries a marker with the batch's epoch. A table that has the marker has the whole batch, so a
 replay writes nothing. (``_seq`` could not tell: after a failover a replay has other positions.)
 """
@@ -21,7 +26,7 @@ import pyarrow.compute as pc
 
 from headgate.apply._versions import Versions
 from headgate.delta import DataFile, KeyedTable, KeyLookup, Snapshot, as_rows, keys_of, read_rows
-from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_TO, Marker, may_have_open
+from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_TO, Marker, may_end_after, may_have_open
 
 __all__ = ["VersionChanges", "settled_rows"]
 
@@ -50,6 +55,7 @@ class VersionChanges:
 
 _ENDS: Final = (VALID_TO, END_SEQ, END_GTID)
 """Columns that are null in open versions."""
+_TIMES: Final = pa.schema([(VALID_TO, pa.timestamp("us", "UTC"))])
 
 
 def settled_rows(
@@ -62,8 +68,9 @@ def settled_rows(
     """
     for versions in changes.pieces():
         open_rows, key_numbers = _find_open(table, keyed, versions, changes, schema, lookup)
+        ended = _last_ends(table, keyed, versions, key_numbers, changes)
         rows = versions.settle(
-            open_rows, key_numbers, changes.values, changes.marker.version, exact_since=changes.exact_since
+            open_rows, key_numbers, changes.values, changes.marker.version, ended, exact_since=changes.exact_since
         )
         is_open = rows[IS_CURRENT]
         yield rows.filter(is_open).to_batches()
@@ -103,3 +110,25 @@ def _is_seen(file: DataFile, since: int) -> bool:
     """Return whether all versions in a file were seen in this epoch or later."""
     bounds = file.bounds((SEEN,), pa.int64()) if since else None
     return not since or (bounds is not None and bounds[0] >= since)
+
+
+def _last_ends(table: Snapshot, keyed: KeyedTable, versions: Versions, open_keys: Any, changes: VersionChanges) -> Any:
+    """int64[keys]: when the last version of each key ended, µs since 1970 UTC, if the key has no open one, and that may
+    be after its first new version begins; else the least number.
+
+    :param open_keys: numbers of the keys that have an open version.
+    """
+    least = np.iinfo(np.int64).min
+    ended, begins = np.full(len(versions.ends), least), versions.begins
+    none = np.iinfo(begins.dtype).max
+    begins[open_keys] = none
+    new = np.flatnonzero(begins < none)
+    if not len(new):
+        return ended
+    keys = keys_of([versions.ends[name].take(pa.array(new)) for name in changes.key])
+    first = int(begins[new].min())
+    for file, rows, numbers in keyed.locate(table, keys, lambda file: may_end_after(file, first)):
+        parts = [part[VALID_TO].cast(pa.int64()) for part in read_rows(keyed.folder, file, rows, _TIMES)]
+        ends = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.int64()).fill_null(least)
+        np.maximum.at(ended, new[numbers], np.asarray(ends.combine_chunks()))
+    return ended

@@ -11,10 +11,11 @@ out, and that version stays open. If it is the key's only image, the table decid
 
 **The table's open row** of a key ends at the key's first image, or at a TRUNCATE before it.
 
-**Times** of one key never go back within a batch and behind the table's open row, although clocks of servers may: each
-is at least the one before it in the log. So no version ends before it begins, or begins before the one that it replaces
-has ended. The ended versions of a key without an open row are not read: if a clock went back since, the key's next one
-may begin before their end. ``_seq`` and ``_end_seq`` never overlap.
+**Times** of one key never go back, although clocks of servers may: each is at least the one before it in the log. So no
+version ends before it begins, and versions of one key do not overlap: each begins at its change, or when the one before
+it ended, if that is later. Within a batch and behind the table's open row, these are known. If a key has no open row,
+its newest ended version is looked up in the files where one may have ended later (:attr:`Versions.begins`): in none,
+unless a clock went back.
 
 **Writing** (:meth:`Versions.settle`). The open rows of the batch's keys are written again, ended, next to the new
 versions. If the first image of a key is a before-image, the values of the ended row are taken from it, so only the
@@ -65,8 +66,23 @@ class Versions:
         """bool[keys]: whether the images have the values of the table's open row."""
         return np.asarray(self.ends[_HAS_VALUES].combine_chunks())
 
+    @property
+    def begins(self) -> Any:
+        """int64[keys]: when the first new version of each key begins, µs since 1970 UTC; the greatest: it has none."""
+        begins = np.full(len(self.ends), np.iinfo(np.int64).max)
+        firsts = np.flatnonzero(np.diff(self.key_numbers, prepend=-1))
+        begins[self.key_numbers[firsts]] = _micros(self.rows[VALID_FROM].take(pa.array(firsts)))
+        return begins
+
     def settle(
-        self, open_rows: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int, *, exact_since: int = 0
+        self,
+        open_rows: pa.Table,
+        key_numbers: Any,
+        names: Sequence[str],
+        epoch: int,
+        ended: Any = None,
+        *,
+        exact_since: int = 0,
     ) -> pa.Table:
         """Return the rows to write in place of the table's open rows of these keys: those rows, ended or confirmed, and
         the new versions. A row that was only read again, with the same values, stays open: it has no new version.
@@ -76,6 +92,8 @@ class Versions:
         :param key_numbers: int64[open_rows]: the number of each one's key.
         :param names: the source's columns, by which rows are compared.
         :param epoch: of the batch.
+        :param ended: int64[keys]: for keys without an open row, a time at which a version of the table ended, µs since
+            1970 UTC. New versions begin at that time, or later. None: none are known.
         :param exact_since: a row that was last seen in an earlier epoch keeps its values, as they may have changed
             since without an image.
         """
@@ -87,7 +105,7 @@ class Versions:
         has_open = np.zeros(count, np.bool_)
         has_open[key_numbers[stays]] = True
         begun = _micros(open_rows[VALID_FROM])
-        floors = np.full(count, np.iinfo(np.int64).min)
+        floors = np.full(count, np.iinfo(np.int64).min) if ended is None else ended.copy()
         np.maximum.at(floors, key_numbers[~stays], begun[~stays])
         confirmed = with_columns(open_rows.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
         seen = np.asarray(open_rows[SEEN].fill_null(0).combine_chunks())
@@ -113,7 +131,7 @@ class Versions:
         )
 
     def _begun(self, schema: pa.Schema, is_new: Any, floors: Any, epoch: int) -> pa.Table:
-        """Return the versions of new keys in these columns, not before the beginning of the row that they follow."""
+        """Return the versions of new keys in these columns, not before the row that they follow began or ended."""
         chosen = is_new[self.key_numbers]
         rows, floor = self.rows.filter(pa.array(chosen)), floors[self.key_numbers[chosen]]
         is_open = np.asarray(rows[IS_CURRENT].combine_chunks())

@@ -47,6 +47,7 @@ class ControlFile(StrEnum):
 
     HINT = "hint.json"  # an ``End``: a reader's last position
     FINISHED = "finished.json"  # tables that the sinks hold completely
+    MOVED = "moved.json"  # the last batch that met another server than it was planned on
     FORWARDED = "forwarded.json"  # the next message of the Kafka topic with signals
     NOTIFIED = "notified.json"  # by channel, the newest batch that it was notified of
     STATUS = "status.json"  # state of the pipeline
@@ -269,6 +270,17 @@ class ControlFolder:
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:
                 self.remove_signal(name)
+
+    # --- from the planner
+
+    def moved(self) -> int | None:
+        """Return the epoch of the last batch that met another server than it was planned on, if any."""
+        epoch = (self.read(ControlFile.MOVED) or {}).get("epoch")
+        return epoch if isinstance(epoch, int) else None
+
+    def record_moved(self, epoch: int) -> None:
+        """Record that a batch met another server than it was planned on."""
+        self.write(ControlFile.MOVED, {"epoch": epoch})
 
     # --- from the planner, for display: write and read errors are ignored
 

@@ -31,7 +31,17 @@ from headgate.config._interfaces import (
     UiConfig,
     WebhookConfig,
 )
-from headgate.config._model import SECTION, Conflict, FilePath, LocalPath, Model, RulesByTable, is_table, split_url
+from headgate.config._model import (
+    SECTION,
+    Conflict,
+    FilePath,
+    LocalPath,
+    Model,
+    RulesByTable,
+    is_server_url,
+    is_table,
+    split_url,
+)
 from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._relay import SCNS_OF_COLUMNS, RelaySettings, SchemaTypes, ScnKind
@@ -88,6 +98,7 @@ __all__ = [
     "check_change",
     "checked",
     "explain",
+    "is_server_url",
     "is_table",
     "load_config",
     "parse_config",

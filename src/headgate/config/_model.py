@@ -24,6 +24,7 @@ __all__ = [
     "RulesByTable",
     "both_set",
     "check_variable",
+    "is_server_url",
     "is_table",
     "split_url",
 ]
@@ -106,6 +107,14 @@ def split_url(url: str, *schemes: str) -> SplitResult | None:
         return parts if parts.scheme in schemes and parts.hostname and parts.port != 0 else None
     except ValueError:
         return None
+
+
+def is_server_url(url: str) -> bool:
+    """Return whether a URL names a web server alone: ``http://host:port`` or ``https://host:port``, without a user, a
+    path or a query.
+    """
+    parts = split_url(url, "http", "https")
+    return parts is not None and parts.username is None and not parts.path.strip("/") and not parts.query
 
 
 def check_variable(name: str | None) -> str | None:

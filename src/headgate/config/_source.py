@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from headgate.config._layout import ClusteringColumns, TableProperties
-from headgate.config._model import Conflict, FilePath, both_set, check_variable, is_table, split_url
+from headgate.config._model import Conflict, FilePath, both_set, check_variable, is_server_url, is_table
 from headgate.config._policies import PolicySection, with_policies
 from headgate.config._server import ServerLogin
 from headgate.config._target import Deletes
@@ -125,8 +125,7 @@ class SourceSettings(ServerLogin):
     @field_validator("relay")
     @classmethod
     def _check_relay(cls, url: str | None) -> str | None:
-        parts = split_url(url or "http://none", "http", "https")
-        if parts is None or parts.username is not None:
+        if url is not None and not is_server_url(url):
             raise ValueError("expected http://host:port or https://host:port")
         return url
 

@@ -6,9 +6,10 @@ The actions on a current table come in this order, each as one Delta commit or n
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
-ends in the same table. One exception: a chunk may give rows first and, if its table was altered meanwhile, none in the
-replay. Then rows of the first attempt stay. They are as of the batch's end, and later changes are applied to them as to
-any others. If the table is suspended, so that changes are left out, ``DropStrays`` deletes them later.
+ends in the same table. One exception: a chunk may give rows first and none in the replay, if its table was altered
+meanwhile, or if the replay meets another server (``spark/_tasks.py``). Then rows of the first attempt stay. They are as
+of the batch's end, and later changes are applied to them as to any others. If the table is suspended, so that changes
+are left out, ``DropStrays`` deletes them later.
 
 **Readers never see a table that is being made again.** A table whose columns do not fit what is read gets a successor
 beside it (``headgate.delta``): ``Create`` makes it, the actions of this batch and of later ones are on it, and the

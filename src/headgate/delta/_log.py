@@ -140,6 +140,11 @@ class DataFile:
         """Return whether each row has a value in a column, as far as is known."""
         return self.statistics.null_count(self.names.path((column,))) == 0
 
+    def is_empty(self, column: str) -> bool:
+        """Return whether no row has a value in a column, as far as is known."""
+        rows = self.statistics.rows
+        return rows is not None and self.statistics.null_count(self.names.path((column,))) == rows
+
     @contextmanager
     def open(self, folder: str) -> Iterator[NamedFile]:
         """Open the file under the table's column names.

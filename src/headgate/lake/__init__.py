@@ -40,6 +40,7 @@ from headgate.lake._table_kind import (
     VALID_FROM,
     VALID_TO,
     Form,
+    may_end_after,
     may_have_open,
     with_columns,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "key_of",
     "ledger_files",
     "ledger_notifications",
+    "may_end_after",
     "may_have_open",
     "newest_batch",
     "newest_row",

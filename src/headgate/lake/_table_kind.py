@@ -39,6 +39,7 @@ __all__ = [
     "VALID_FROM",
     "VALID_TO",
     "Form",
+    "may_end_after",
     "may_have_open",
     "with_columns",
 ]
@@ -133,6 +134,14 @@ class Form(Enum):
 def may_have_open(file: DataFile) -> bool:
     """Return whether a file of a history may have open versions."""
     return not file.is_whole(VALID_TO)
+
+
+def may_end_after(file: DataFile, at_us: int) -> bool:
+    """Return whether a file of a history may have versions that ended after a time, µs since 1970 UTC."""
+    if file.is_empty(VALID_TO):
+        return False
+    bounds = file.bounds((VALID_TO,), pa.timestamp("us", "UTC"))
+    return bounds is None or bounds[1] > at_us
 
 
 def with_columns(rows: _R, values: Mapping[str, Any]) -> _R:

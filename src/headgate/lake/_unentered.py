@@ -7,7 +7,10 @@ batch stop none of its appends. And a table may have changes beyond its end, or 
 each table that a lost batch wrote first gets the content of its version in the ledger, in one commit.
 
 **Which tables.** Each commit of a batch has a marker with its epoch (``batch_marker``). A batch after the ledger's
-newest that is not the one to write is lost.
+newest that is not the one to write is lost. The first batch of a run looks at the tables that the run follows or that
+the batch brings, and at those of the ledger that had not ended: the source may have dropped one since, or the
+configuration may leave it out, and then no later batch would write it. A table that comes to the run later is looked at
+then.
 
 **Repeatable.** The commit that restores a table has the marker of the batch to write. So after another kill a replay of
 that batch restores nothing; if its checkpoint is lost, too, it is a lost batch itself. And a driver that still writes

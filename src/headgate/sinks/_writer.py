@@ -117,6 +117,8 @@ class BatchWriter:
         self._other_layout: set[str] = set()
         """Checked tables that the run's first batch gives the configured layout, whatever it brings for them."""
         self._has_written = False  # whether a batch of this run was written
+        self._entered: int | None = None
+        """Epoch of the ledger's newest row before the run's first batch (``Ledger.entered_epoch``)."""
         codec = spark.conf.get("spark.sql.parquet.compression.codec")
         self.upkeep = Upkeep(lake, retention_hours * 3600, codec)
         self._has_current = every.form is not None
@@ -162,20 +164,34 @@ class BatchWriter:
         return [table for table, before in befores.items() if before.lacks_rows(self._policy(table))]
 
     def newest_epoch(self, spark: SparkSession) -> int:
-        """Return the epoch of the newest batch that wrote a checked table, in the ledger or not; 0: none.
+        """Return the epoch of the newest batch that wrote a checked table, or another one of the ledger, in the ledger
+        or not; 0: none.
 
         Before a first one it is the last epoch before the ledger began: also if the clock went back, a batch is later.
         """
-        folders = [self.lake.schema_history]
-        for table in self._checked:
-            state, place = self.ledger.table(table), self._policy(table).place
-            folders += self.lake.delta_tables(table, place).values()
+        folders, states = [self.lake.schema_history], self.ledger.tables()
+        for table in [*self._checked, *self._unchecked(states)]:
+            state, place = states.get(table), self._place(table, states.get(table))
+            of_table = [*self.lake.delta_tables(table, place).values()]
             if state is not None and state.successor is not None:
-                folders.append(f"{self.lake.current(table, place)}/{state.successor.folder}")
+                of_table.append(f"{self.lake.current(table, place)}/{state.successor.folder}")
+            folders += of_table if table in self._checked else filter(partial(_is_there, spark), of_table)
         for merged in self._shown():
             folders += self.lake.delta_tables(merged.table, merged.place).values()
         written = max(newest_batch(self.pipeline, DeltaPath(spark, folder).transactions()) for folder in folders)
         return max(written, self.ledger.entered_epoch() or 0)
+
+    def _unchecked(self, states: Mapping[str, TableState]) -> list[str]:
+        """Return the ledger's tables that the source no longer has, or the configuration leaves out, since its newest
+        row.
+        """
+        return sorted(
+            table for table, state in states.items() if table not in self._checked and state.state not in ENDED
+        )
+
+    def _place(self, table: str, state: TableState | None) -> Place | None:
+        """Return where a table is: of one that is not checked, as the ledger says."""
+        return self._policy(table).place if table in self._checked or state is None else state.place
 
     def _check_place(self, spark: SparkSession, table: str, place: Place | None) -> None:
         """Raise ``TargetError`` if the table was written to another place and has not been moved."""
@@ -248,8 +264,7 @@ class BatchWriter:
             report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
             return replace(report, merged=self._shown(), answers=self._open().answers)
         self.ledger.fence(batch.header.epoch)
-        if not self._has_written:
-            before = self._without_unentered(spark, batch, before)
+        before = self._without_unentered(spark, batch, before)
         batch.name_dropped_tables(before)
         decided = self._decide(spark, batch, before)
         self.ledger.begin(batch.header.epoch)
@@ -332,31 +347,51 @@ class BatchWriter:
     def _without_unentered(
         self, spark: SparkSession, batch: Batch, before: dict[str, TableState]
     ) -> dict[str, TableState]:
-        """Undo batches that the ledger lacks (``lake/_unentered.py``), before the run's first one is written.
+        """Undo batches that the ledger lacks (``lake/_unentered.py``), before the run's first one is written; later in
+        tables that come to the run.
 
         :param before: the tables in the last ledger row.
         :returns: these, as they are now.
         """
-        entered = self.ledger.entered_epoch()
-        if entered is None:
+        is_first = not self._has_written
+        if is_first:
+            self._entered = self.ledger.entered_epoch()
+        if self._entered is None:
             return before
-        unentered = UnenteredBatches(self.pipeline, entered, batch.header.epoch)
-        self.check_targets(spark, [*batch.parts])
+        unentered = UnenteredBatches(self.pipeline, self._entered, batch.header.epoch)
+        tables = {table for table in batch.parts if table not in self._checked}
+        self.check_targets(spark, sorted(tables))
+        tables |= {*self._checked, *self._unchecked(before)} if is_first else set()
         after = dict(before)
         undone: list[str] = []
-        for table in sorted(self._checked):
-            policy, known = self._policy(table), before.get(table) or TableState(table, State.SNAPSHOTTING)
-            current = DeltaPath(spark, self.lake.current(table, policy.place)) if policy.form is not None else None
-            changelog = DeltaPath(spark, self.lake.changelog(table, policy.place)) if policy.changelog else None
-            state = unentered.undo(known, current, changelog)
+        for table in sorted(tables):
+            known = before.get(table) or TableState(table, State.SNAPSHOTTING)
+            state = unentered.undo(known, *self._written_tables(spark, table, known))
             if state != known:
                 undone.append(table)
             if table in before:
                 after[table] = state
-        self._history.undo(unentered)
+        if is_first:
+            self._history.undo(unentered)
+        undone = [table for table in undone if table in self._checked]
         self._checked.difference_update(undone)  # their columns and layout are other ones now
         self.check_targets(spark, undone)
         return after
+
+    def _written_tables(
+        self, spark: SparkSession, table: str, state: TableState
+    ) -> tuple[DeltaPath | None, DeltaPath | None]:
+        """Return current table and changelog, if batches have written them: by the configuration, or the ledger."""
+        policy, place = self._policy(table), self._place(table, state)
+        is_checked = table in self._checked
+
+        def written(folder: str, has_version: bool) -> DeltaPath | None:
+            return DeltaPath(spark, folder) if has_version and (is_checked or _is_there(spark, folder)) else None
+
+        return (
+            written(self.lake.current(table, place), policy.form is not None or state.version is not None),
+            written(self.lake.changelog(table, place), policy.changelog or state.changelog_version is not None),
+        )
 
     def _current(self, spark: SparkSession, table: str, epoch: int | None = None) -> CurrentTable:
         """Return a current table; with ``epoch`` for the batch that writes it."""
@@ -449,6 +484,15 @@ class BatchWriter:
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)
         return decision, write_methods
+
+
+def _is_there(spark: SparkSession, folder: str) -> bool:
+    """Look at a table that the run does not check; return whether it can be read."""
+    try:
+        return DeltaPath(spark, folder).exists()
+    except TargetError as error:  # a run that does not write it must not fail because of it
+        log.warning("%s: batches that are not in the ledger cannot be undone: %s", folder, error)
+        return False
 
 
 def _with_folders(policy: Policy, lake: Lake, table: str) -> Policy:

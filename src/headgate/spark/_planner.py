@@ -196,14 +196,31 @@ class Planner:
         one than it was planned on, or another history. Tasks read from it or fail.
         """
         start = planned_start(start, end)
+        server_uuid = self._retried(lambda: self._history.identity(end))
         return plan_tasks(
             start,
             end,
-            server_uuid=self._retried(lambda: self._history.identity(end)),
+            server_uuid=server_uuid,
             log_uuid=self._retried(lambda: self._server.log_uuid(start.position, end.position)),
             slots=self._options.slots,
             chunk_rows=self._options.chunk_rows,
+            moved=self._options.policies if self._retried(lambda: self._has_moved(end, server_uuid)) else None,
         )
+
+    def _has_moved(self, end: SourceOffset, server_uuid: str) -> bool:
+        """Whether an attempt to run a batch with chunks has met another server than planned; record the first one.
+
+        Only for sinks, which return what chunks give to the planner. A typed stream has no rows for that.
+        """
+        if self._control is None or self._options.table is not None or not end.snapshot.chunks:
+            return False
+        if self._control.moved() == end.epoch:
+            return True
+        if Notes.from_dict(end.signals).server_uuid == server_uuid:
+            return False
+        log.warning("batch %d was planned on another server: its chunks are read in a later batch", end.epoch)
+        self._control.record_moved(end.epoch)
+        return True
 
     def finished(self, end: SourceOffset) -> None:
         """Remove the files of a finished batch's signals."""

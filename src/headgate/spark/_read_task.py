@@ -85,6 +85,7 @@ def _read(
                     yield item
             else:
                 yield from signals.others(item)
+    yield from task.redo
     read = ChunkRead(
         settings,
         task.chunks,

@@ -1,8 +1,15 @@
-"""Turn two offsets into the tasks of a batch. The same offsets give the same tasks.
+"""Turn two offsets into the tasks of a batch. The same offsets give the same tasks on one server.
 
 A batch is a range of the log and chunks. The range is divided at the planner's cuts, so each transaction is in exactly
 one task; the order between tasks is that of ``_seq``. Each task that reads chunks numbers its rows from a separate
 start, so ``_seq`` is unique.
+
+**Chunks of a batch that meets another server.** What an attempt that was killed wrote of a chunk counts, also if it is
+only the batch's marker, without rows. On the planned server that does no harm: the window of a later attempt contains
+the first one's, so a chunk without a result has none again. Another server may have lost the end of that window, so
+once an attempt has met another server, each chunk gives a ``Redo`` in all attempts, and a later batch reads its range
+over whatever was written. If rows were kept (``window = "keep"``), that may hold changes which the other server lost:
+then the whole table is read again.
 """
 
 from __future__ import annotations
@@ -11,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from headgate.carrier import Header, HeaderTable, ReadingProgress
+from headgate.carrier import Header, HeaderTable, ReadingProgress, Redo
 from headgate.offsets import ChunkSpec, Hint, Last, ReadState, SourceOffset, TableRead
+from headgate.policies import Policies
 from headgate.positions import Position
 from headgate.spark._notes import Cut, Notes
 from headgate.spark._snapshots import chunk_weights
@@ -60,6 +68,8 @@ class Task:
     """The batch's header: in exactly one of its tasks."""
     log: LogRange | None = None
     chunks: tuple[ChunkSpec, ...] = ()
+    redo: tuple[Redo, ...] = ()
+    """Chunks of the batch that no task reads."""
     first_ordinal: int = 0
     hint: Hint | None = None
     """Binlog position of a reader whose set was E or a part of it."""
@@ -81,11 +91,13 @@ def plan_tasks(
     slots: int,
     chunk_rows: int,
     log_uuid: str | None = None,
+    moved: Policies | None = None,
 ) -> list[Task]:
     """Return the batch's tasks: at least one, the header in the first.
 
     :param server_uuid: the server to read from. If it is not the planned one, ignore the notes about files.
     :param log_uuid: the server that wrote the part of the log that is read, if that is another one (from a relay).
+    :param moved: the policies of the tables, if an attempt met another server than planned: chunks give a ``Redo``.
     """
     notes = Notes.from_dict(end.signals)
     same_server = notes.server_uuid == server_uuid
@@ -101,14 +113,24 @@ def plan_tasks(
     ranges = _ranges(start.position, end.position, hint, notes.cuts if same_server else (), unread, notes)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
-    weights = chunk_weights(end.snapshot.chunks, end.snapshot, chunk_rows)
-    for chunks in _share(end.snapshot.chunks, weights, slots):
+    readable = end.snapshot.chunks if moved is None else ()
+    for chunks in _share(readable, chunk_weights(readable, end.snapshot, chunk_rows), slots):
         ordinal = len(tasks) * _ORDINALS
         tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint, "initial": first})
     if not tasks:
         tasks.append(common)
     tasks[0]["header"] = batch_header(start, end, server_uuid)
+    if moved is not None:
+        tasks[0]["redo"] = tuple(_redo(chunk, moved) for chunk in end.snapshot.chunks)
     return [Task(**task) for task in tasks]
+
+
+def _redo(chunk: ChunkSpec, policies: Policies) -> Redo:
+    """Return the request to read a chunk's range, or the whole table, in a later batch."""
+    reason = "its batch met another server than it was planned on"
+    if policies.of(chunk.table).window == "keep":
+        return Redo(replace(chunk, filter=None), reason, whole_table=True)
+    return Redo(chunk, reason)
 
 
 def _ranges(

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from headgate import errors
+from headgate.config import is_server_url
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -69,13 +70,7 @@ class LogOfRelay:
     """Waits while a relay is busy. The relay requests each pause."""
 
     def __post_init__(self) -> None:
-        try:
-            self._server()
-            parts = urlsplit(self.url)
-            good = not parts.path.strip("/") and not parts.query
-        except ValueError:
-            good = False
-        if not good:
+        if not is_server_url(self.url):
             raise ConfigError("not the URL of a relay; use the form http://host:11115")
 
     def _server(self) -> WebServer:
