@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ step = st.one_of(
     st.tuples(st.just("commit"), st.lists(change, min_size=1, max_size=4)),
     st.tuples(st.just("batch"), st.just(set[tuple[str, int]]())),
     st.tuples(st.just("batch"), st.sets(st.tuples(tables, st.integers(0, 3)), min_size=4)),
-    st.tuples(st.just("restart"), st.none()),
+    st.tuples(st.just("restart"), st.sampled_from([{}, {"append": "true"}, {"append": "false"}])),
     st.tuples(st.just("again"), tables),
     st.tuples(st.just("signal"), st.sampled_from(["pause-snapshot", "resume-snapshot"])),
     st.tuples(
@@ -101,7 +102,9 @@ def test_target_is_the_source_whatever_happens(
     for name, table_keys in rows.items():
         server.create(name, table_keys)
     cut, share = cut_share
-    run = stream(server, append=append, slots=str(slots), snapshot_cut=cut, snapshot_share=share, conditions=conditions)
+    more = {"slots": str(slots), "snapshot_cut": cut, "snapshot_share": share, "conditions": conditions}
+    chosen: dict[str, Any] = {"append": append, **more}
+    run = stream(server, **chosen)
     for number, (what, argument) in enumerate(steps):
         if what == "commit":
             server.commit(*argument)
@@ -111,6 +114,8 @@ def test_target_is_the_source_whatever_happens(
         elif what == "replay":
             run.batch(replay=True)
         elif what == "restart":
+            chosen |= argument
+            run.options = Options.parse({**BASE, **chosen})
             run.restart()
         elif what == "signal":
             run.control.files[f"signals/{number}"] = {"type": argument}
@@ -144,7 +149,7 @@ def test_target_is_the_source_whatever_happens(
         assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name
 
 
-def test_a_stream_that_has_nothing_to_do_for_a_second_says_so_once() -> None:
+def test_a_stream_that_has_nothing_to_do_for_a_second_says_so() -> None:
     server, control = source(("d.a", 3)), FakeControl()
     run = stream(server, control, poll_ms="400")
     run.drain()
@@ -173,6 +178,22 @@ def test_a_stream_that_asks_seldom_says_at_once_that_it_waits() -> None:
     run = stream(source(("d.a", 3)), poll_ms="5000")
     run.drain()
     assert [epoch for epoch, *_ in run.control.waiting] == [run.offset.epoch]
+
+
+@pytest.mark.parametrize("poll_ms", [400, 60_000])
+def test_an_idle_stream_says_again_in_time_that_the_server_has_nothing(poll_ms: int) -> None:
+    run = stream(source(("d.a", 3)), poll_ms=str(poll_ms))
+    run.drain()
+    begun = run.clock.now
+    while run.clock.now < begun + 130:
+        assert not run.batch()
+        if run.control.waiting:
+            assert run.control.waiting_until_us is not None
+            assert run.clock.wall_us() < run.control.waiting_until_us - 10_000_000, "there is time for an answer"
+    times = [seen_us / 1e6 for _, seen_us, _ in run.control.waiting]
+    assert all(9.9 <= second - first <= 10.5 + poll_ms / 1000 for first, second in pairwise(times))
+    assert len(times) >= 2, "also of a server that is asked once a minute"
+    assert len(times) <= 15, "not at each look"
 
 
 def test_the_plan_says_how_many_rows_a_batch_reads() -> None:
@@ -836,6 +857,21 @@ def test_chunk_that_gave_nothing_is_read_again_and_the_table_leaves_append_mode(
     assert {chunk.number for chunk in run.offset.snapshot.chunks} >= {0, 1}
     run.drain()
     assert run.sink.targets["d.a"].live
+
+
+def test_changes_of_unread_ranges_come_as_soon_as_the_sinks_need_every_change() -> None:
+    """A changelog is added while a table is being read, and a row that no chunk will bring is deleted."""
+    server = source(("d.a", 20), ("d.b", 2))
+    run = stream(server, slots="1")
+    run.batch()
+    assert run.headers[-1]["tables"]["d.a"]["append"]
+    including(run, "d.*", slots="1", append="false")
+    server.commit(("d.a", "del", 15, 0))
+    end = run.planner.latest(run.offset)
+    assert [task.log.unread for task in run.tasks(end) if task.log is not None] == [()]
+    run.drain()
+    assert {name: info["append"] for name, info in run.headers[1]["tables"].items()} == {"d.a": False, "d.b": False}
+    assert all(target.live for target in run.sink.targets.values())
 
 
 def test_chunk_whose_range_means_nothing_any_more_has_its_table_planned_anew() -> None:

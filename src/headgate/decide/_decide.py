@@ -109,7 +109,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     _check(arrival)
     case = Case(arrival, before, policy)
     snapshot = case.snapshot
-    course = TableCourse(arrival.table, before.state, case.suspension, policy.strict, snapshot.waits)
+    course = TableCourse(arrival.table, before.state, case.suspension, policy.strict, snapshot.waits, policy.kafka)
     columns = ColumnView(before.row.ignored if before.row is not None else None, before.target)
     if snapshot.ends_suspension:
         course.add(TableEvent(EventKind.ENDS_SUSPENSION))
@@ -190,10 +190,6 @@ def _follow_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:
     """
     arrival, snapshot, policy = case.arrival, case.snapshot, case.policy
     read_unreadable(course, case)
-    if policy.form is None:
-        for ddl in arrival.statements:
-            course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
-        return False
     is_removed = read_statements(course, case, columns)
     if snapshot.begins and (arrival.chunks or not is_removed):
         course.add(TableEvent(EventKind.BEGINS))

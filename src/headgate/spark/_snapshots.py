@@ -45,6 +45,7 @@ class PlanSettings:
     chunk_rows: int
     slots: int
     append_allowed: bool = False
+    """Whether the stream may leave out changes in ranges that are still unread, also in reads that began so."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """By ``db.table``: SQL condition of the rows that the pipeline wants."""
     policies: Policies = DEFAULT
@@ -86,6 +87,8 @@ class SnapshotPlan:
         self.reads = TableReads(state.tables)
         if not is_first:
             self.reads.next_batch()
+        if not settings.append_allowed:
+            self.reads.leave_append_mode()
         self.taken, self.paused = list(notes.taken), notes.paused
         self.initial = notes.initial
         """GTID set of the stream's first snapshot, while it lasts."""

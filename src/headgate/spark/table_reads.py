@@ -29,7 +29,7 @@ change for the beginning of a complete table. So a table that was never named is
 **Append.** A table that was not read yet and whose key is one integer needs no upsert for its chunks, if the stream
 leaves out changes in ranges that are still unread (their chunk, read later, has them). MySQL and the reader of the log
 must decide alike whether a key is in such a range, hence integers only. As soon as a range has to be read twice, the
-table leaves this mode.
+table leaves this mode. So do all tables if the sinks need every change from then on (a changelog or messages).
 
 **Order.** A record that begins to wait, or whose chunk is retried, goes behind all others, except a read that was asked
 for with ``first``.
@@ -187,6 +187,11 @@ class TableReads:
     def leave_append(self, table: str) -> None:
         """Yield the changes of the table's unread ranges, too."""
         self._reads[table] = replace(self._reads[table], append=False)
+
+    def leave_append_mode(self) -> None:
+        """Yield the changes of all unread ranges."""
+        for read in self:
+            self.leave_append(read.table)
 
     def begin(self, table: str, progress: SnapshotProgress, *, append: bool) -> None:
         """Begin with a queued table."""
