@@ -272,4 +272,4 @@ def test_how_far_it_is_on_a_terminal() -> None:
         view._progress.refresh()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     assert f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}\n" in text, "on one line, whatever the terminal makes of it"
-    assert re.search(r"1 of 2 tables .* 1,000 rows", text)
+    assert re.search(r"1 of 2 tables .* 1,000 of about 4,000 rows", text)
