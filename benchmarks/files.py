@@ -122,8 +122,8 @@ class TableLog:
             uris = DeltaTable(str(self.folder), version=version).file_uris()
         except Exception as error:  # delta-rs has a class for each kind of fault, and some raise plain ones
             raise Unreadable(f"{self.folder} at version {version}: {error}") from error
-        found = {str(Path(local(uri)).relative_to(self.folder)) for uri in uris}
-        assert found == names, f"{self.folder} at version {version}: {found ^ names}"
+        by_delta_rs = {str(Path(local(uri)).relative_to(self.folder)) for uri in uris}
+        assert by_delta_rs == names, f"{self.folder} at version {version}: {by_delta_rs ^ names}"
 
     def commit(self, version: int) -> list[dict[str, Any]]:
         if version not in self.commits:
