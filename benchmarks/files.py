@@ -1,9 +1,11 @@
 """Files of small tables that change all the time: ``python -m benchmarks.files [--minutes N] [--output FILE]``.
 
 ``headgate run``, a process of its own, keeps tables of 1,000 rows up to date, of each of which a row is updated every
-second. Each minute this process counts the files in the lake, and of each table those that the retention demands, by
-its log: data files, deletion vectors and log files of the versions that the ledger's rows within the retention name,
-and of the row before them.
+second. Each minute this process counts the files in the lake, and of each table those that the retention demands: data
+files, deletion vectors and log files of the versions that the ledger's rows within the retention name, and of the row
+before them. No code of headgate counts: delta-rs reads the ledger and names the data files of the oldest of these
+versions, and the commits since, read as plain JSON, name the others. The vectors of the oldest version are from the
+checkpoint before it, read as plain Parquet; the data files that this replay finds have to be those of delta-rs.
 
 - ``data``, ``vectors``, ``log``, ``mb``: at the end;
 - ``demanded``: of these files, how many the retention demands;
@@ -16,34 +18,50 @@ Folders without a table are Spark's checkpoint and headgate's own files. Bound: 
 from __future__ import annotations
 
 import argparse
+import base64
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from benchmarks._bench import DB, progress, report
 from benchmarks._load import SteadyWriter
-from benchmarks.freshness import Ledger, Marks, Shape, make, running, wait_until_live
-from headgate.delta import LOG, snapshot_at, vectors_of, version_at
-from headgate.delta._log import LAST_CHECKPOINT, commit_name, find_checkpoints, read_commit
-from headgate.errors import TargetError
-from headgate.lake import Lake
+from benchmarks.freshness import LEDGER, Ledger, Marks, Shape, make, running, wait_until_live
 from headgate_testing import MySQLServer
 
 ROWS = 1_000
 ABOVE = 100
 LOOK_SECONDS = 60.0
 TRIES = 5
+LOG = "_delta_log"
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+INTERNAL = (LEDGER, "_headgate/schema_history", "_headgate/notifications")
+"""Tables that the ledger does not name."""
+COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
+CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.parquet")
+B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+TO_B85 = str.maketrans(Z85, B85)
+"""Names of deletion vectors are in Z85 (ZeroMQ RFC 32), which Python has with other letters."""
+
+
+class Unreadable(Exception):
+    """A version was removed while it was read."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +70,7 @@ class Count:
 
     kinds: Mapping[str, int]
     bytes: int
-    demanded: int | None
+    demanded: Mapping[str, int] | None
     """Of them, those that the retention demands; None: the folder has no table."""
 
     @property
@@ -62,23 +80,113 @@ class Count:
     @property
     def above(self) -> int:
         """Files that the retention does not demand."""
-        return 0 if self.demanded is None else self.files - self.demanded
+        return 0 if self.demanded is None else self.files - sum(self.demanded.values())
+
+    def above_by_kind(self) -> str:
+        demanded = self.demanded or {}
+        return ", ".join(f"{number - demanded.get(kind, 0)} {kind}" for kind, number in sorted(self.kinds.items()))
 
 
-def look(lake: Lake, retention_seconds: float) -> dict[str, Count]:
-    """Count the files in each folder of a lake, by its name there."""
+@dataclass
+class TableLog:
+    """The log of a table, read as the Delta Transaction Log Protocol describes it. Commits are read once."""
+
+    folder: Path
+    commits: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def demanded(self, oldest: int) -> set[str]:
+        """The files that the versions from ``oldest`` on need, by their names in the folder."""
+        names = [f"{LOG}/{path.name}" for path in (self.folder / LOG).iterdir()]
+        versions = sorted(numbered(names, COMMIT))
+        checkpoints = numbered(names, CHECKPOINT)
+        base = max((version for version in checkpoints if version <= oldest), default=0)
+        self.commits = {version: actions for version, actions in self.commits.items() if version >= base}
+        live = self.checkpoint(checkpoints[base]) if base in checkpoints else {}
+        for version in range(base + 1 if base in checkpoints else base, oldest + 1):
+            actions = self.commit(version)
+            for action in actions:
+                if "remove" in action:
+                    live.pop(action["remove"]["path"], None)
+            live |= {action["add"]["path"]: action["add"] for action in actions if "add" in action}
+        needed = files_of(live.values())
+        self.compare(oldest, {name for name in needed if not name.endswith(".bin")})
+        later = [version for version in versions if version > oldest]
+        needed |= files_of(action["add"] for version in later for action in self.commit(version) if "add" in action)
+        log = {name for pattern in (COMMIT, CHECKPOINT) for version, name in numbered(names, pattern).items()
+               if version >= base}  # fmt: skip
+        return needed | log | {LAST_CHECKPOINT}
+
+    def compare(self, version: int, names: set[str]) -> None:
+        """Compare the data files of a version with those that delta-rs finds."""
+        try:
+            uris = DeltaTable(str(self.folder), version=version).file_uris()
+        except Exception as error:  # delta-rs has a class for each kind of fault, and some raise plain ones
+            raise Unreadable(f"{self.folder} at version {version}: {error}") from error
+        by_delta_rs = {str(Path(local(uri)).relative_to(self.folder)) for uri in uris}
+        assert by_delta_rs == names, f"{self.folder} at version {version}: {by_delta_rs ^ names}"
+
+    def commit(self, version: int) -> list[dict[str, Any]]:
+        if version not in self.commits:
+            try:
+                lines = (self.folder / LOG / f"{version:020}.json").read_text().splitlines()
+            except FileNotFoundError as error:
+                raise Unreadable(f"{self.folder} has no commit {version}") from error
+            actions = [json.loads(line) for line in lines]
+            self.commits[version] = [
+                {kind: {"path": body["path"], "deletionVector": body.get("deletionVector")}}
+                for action in actions
+                for kind, body in action.items()
+                if kind in ("add", "remove")
+            ]
+        return self.commits[version]
+
+    def checkpoint(self, name: str) -> dict[str, dict[str, Any]]:
+        """The files in a checkpoint, by path."""
+        try:
+            with pq.ParquetFile(self.folder / name) as file:
+                adds = file.read(columns=["add.path", "add.deletionVector"])["add"].to_pylist()
+        except FileNotFoundError as error:
+            raise Unreadable(f"{self.folder} has no {name}") from error
+        return {add["path"]: add for add in adds if add is not None}
+
+
+def numbered(names: Iterable[str], pattern: re.Pattern[str]) -> dict[int, str]:
+    """The names that match, by their versions."""
+    return {int(match[1]): name for name in names if (match := pattern.fullmatch(name))}
+
+
+def files_of(adds: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Data files and files of deletion vectors."""
+    names = set()
+    for add in adds:
+        names.add(unquote(add["path"]))
+        vector = add.get("deletionVector") or {}
+        if vector.get("storageType") == "u":
+            prefix, text = vector["pathOrInlineDv"][:-20], vector["pathOrInlineDv"][-20:]
+            name = f"deletion_vector_{UUID(bytes=base64.b85decode(text.translate(TO_B85)))}.bin"
+            names.add(f"{prefix}/{name}" if prefix else name)
+    return names
+
+
+def look(lake: Path, logs: dict[str, TableLog], retention_seconds: float) -> dict[str, Count]:
+    """Count the files in each folder of a lake, by its name there.
+
+    :param logs: what was read of each table's log before.
+    """
     for left in reversed(range(TRIES)):
         since = time.time() - retention_seconds
-        sizes = sizes_in(Path(lake.path))
+        sizes = sizes_in(lake)
         try:
             oldest = {**ledger_versions(lake, since), **internal_versions(lake, since)}
-            demands = {folder: demanded(folder, version) for folder, version in oldest.items()}
-        except (TargetError, FileNotFoundError):  # a version was removed meanwhile
+            demands = {
+                folder: logs.setdefault(folder, TableLog(lake / folder)).demanded(version)
+                for folder, version in oldest.items()
+            }
+        except Unreadable:
             if not left:
                 raise
             continue
-        names = {folder.removeprefix(f"{lake.path}/"): files for folder, files in demands.items()}
-        return {folder: count(files, names.get(folder)) for folder, files in by_folder(sizes, [*names]).items()}
+        return {folder: count(files, demands.get(folder)) for folder, files in by_folder(sizes, [*demands]).items()}
     raise AssertionError
 
 
@@ -105,13 +213,21 @@ def by_folder(sizes: Mapping[str, int], tables: list[str]) -> dict[str, dict[str
 
 def count(sizes: Mapping[str, int], wanted: set[str] | None) -> Count:
     """:param wanted: names of files that the retention demands."""
-    kinds = Counter("log" if name.startswith(LOG) else "vectors" if name.endswith(".bin") else "data" for name in sizes)
-    return Count(kinds, sum(sizes.values()), None if wanted is None else len(wanted & sizes.keys()))
+    demanded = None if wanted is None else Counter(map(kind_of, wanted & sizes.keys()))
+    return Count(Counter(map(kind_of, sizes)), sum(sizes.values()), demanded)
 
 
-def ledger_versions(lake: Lake, since: float) -> dict[str, int]:
-    """The oldest version of each table that a reader of the ledger may want, by its folder."""
-    parts = [pq.read_table(file, columns=["committed_at", "tables"]) for file in DeltaTable(lake.ledger).file_uris()]
+def kind_of(name: str) -> str:
+    return "log" if name.startswith(LOG) else "vectors" if name.endswith(".bin") else "data"
+
+
+def ledger_versions(lake: Path, since: float) -> dict[str, int]:
+    """The oldest version of each table that a reader of the ledger may want, by its folder's name."""
+    try:
+        files = [*map(local, DeltaTable(str(lake / LEDGER)).file_uris())]
+        parts = [pq.read_table(file, columns=["committed_at", "tables"]) for file in files]
+    except (FileNotFoundError, TableNotFoundError) as error:
+        raise Unreadable("the ledger") from error
     rows = [
         (moment.timestamp(), number, index)
         for number, part in enumerate(parts)
@@ -119,45 +235,50 @@ def ledger_versions(lake: Lake, since: float) -> dict[str, int]:
     ]
     _, number, index = max((row for row in rows if row[0] <= since), default=min(rows))
     tables = parts[number]["tables"][index].as_py()
-    return {lake.current(table["table"]): table["version"] for table in tables if table["version"] is not None}
+    return {table["table"].replace(".", "/"): table["version"] for table in tables if table["version"] is not None}
 
 
-def internal_versions(lake: Lake, since: float) -> dict[str, int]:
-    """The oldest version within the retention of each table of headgate's own."""
-    folders = [folder for folder in (lake.ledger, lake.schema_history) if Path(folder, LOG).exists()]
-    return {folder: version_at(folder, since) for folder in folders}
+def internal_versions(lake: Path, since: float) -> dict[str, int]:
+    """The oldest version within the retention of each table of headgate's own: by its commit's time, the newest at its
+    beginning."""
+    versions = {}
+    for folder in INTERNAL:
+        times: dict[int, float] = {}
+        for path in (lake / folder / LOG).glob("*.json"):
+            if path.stem.isdecimal():
+                with suppress(FileNotFoundError):
+                    times[int(path.stem)] = path.stat().st_mtime
+        if times:
+            versions[folder] = max(
+                (version for version, moment in times.items() if moment <= since), default=min(times)
+            )
+    return versions
 
 
-def demanded(folder: str, oldest: int) -> set[str]:
-    """The files of a table that its versions from ``oldest`` on need, by their names there."""
-    adds: list[Mapping[str, Any]] = [{"add": file.action} for file in snapshot_at(folder, oldest).files.values()]
-    newest = oldest
-    while (actions := read_commit(folder, newest + 1)) is not None:
-        newest += 1
-        adds += [action for action in actions if "add" in action]
-    checkpoints = find_checkpoints(folder)
-    base = max((version for version in checkpoints if version <= oldest), default=0)
-    log = {commit_name(version) for version in range(base, newest + 1)}
-    log |= {name for version, names in checkpoints.items() if version >= base for name in names}
-    return {str(action["add"]["path"]) for action in adds} | vectors_of(adds) | log | {LAST_CHECKPOINT}
+def local(uri: str) -> str:
+    return unquote(uri.removeprefix("file://"))
 
 
 def watch(
-    run: subprocess.Popen[bytes], lake: Lake, minutes: float, retention_seconds: float
+    run: subprocess.Popen[bytes], lake: Path, minutes: float, retention_seconds: float
 ) -> Iterator[dict[str, Count]]:
     """Look each minute, and at the end."""
     begun = time.monotonic()
     end = begun + 60 * minutes
     due = begun
+    logs: dict[str, TableLog] = {}
     while time.monotonic() < end:
         due = min(end, due + LOOK_SECONDS)
         time.sleep(max(0.0, due - time.monotonic()))
         if run.poll() is not None:
             raise RuntimeError(f"the run ended with exit code {run.returncode}")
-        counts = look(lake, retention_seconds)
-        tables = [one for one in counts.values() if one.demanded is not None]
-        files, above = sum(one.files for one in counts.values()), max(one.above for one in tables)
-        progress(f"after {(time.monotonic() - begun) / 60:.0f} min: {files:,} files; most above the demand: {above}")
+        counts = look(lake, logs, retention_seconds)
+        files = sum(one.files for one in counts.values())
+        folder, most = max(counts.items(), key=lambda item: item[1].above)
+        progress(
+            f"after {(time.monotonic() - begun) / 60:.0f} min: {files:,} files; most above the demand: {most.above} "
+            f"in {folder} ({most.above_by_kind()})"
+        )
         yield counts
 
 
@@ -170,7 +291,7 @@ def lines(looks: list[dict[str, Count]]) -> Iterator[dict[str, Any]]:
         yield {
             "folder": folder, "data": one.kinds.get("data", 0), "vectors": one.kinds.get("vectors", 0),
             "log": one.kinds.get("log", 0), "files": one.files, "halfway": halfway, "mb": round(one.bytes / 1e6, 1),
-            "demanded": one.demanded if is_table else "", "most_above": most if is_table else "",
+            "demanded": sum((one.demanded or {}).values()) if is_table else "", "most_above": most if is_table else "",
             "bound": f"≤ {ABOVE}" if is_table else "", "ok": ("ok" if most <= ABOVE else "MISSED") if is_table else "",
         }  # fmt: skip
 
@@ -187,10 +308,10 @@ def main() -> int:
     shape = Shape("files", args.tables, ROWS, args.tables, args.tables)
     with MySQLServer.start() as mysql, tempfile.TemporaryDirectory() as scratch:
         make(mysql, shape)
-        lake = Lake.at(Path(scratch, "lake"))
+        lake = Path(scratch, "lake")
         hours = args.retention_minutes / 60
         with running(Path(scratch), mysql, retention_hours=hours, freshness_ms=args.freshness_ms) as run:
-            wait_until_live(run, Ledger(Path(lake.path)), args.tables)
+            wait_until_live(run, Ledger(lake), args.tables)
             progress(f"all tables are live; writing for {args.minutes:g} minutes")
             before = newest_batch(lake)
             with SteadyWriter(mysql, Marks(shape), shape.rate, group=1):
@@ -205,9 +326,9 @@ def main() -> int:
     return report("files", list(lines(looks)), output=args.output, series=series)
 
 
-def newest_batch(lake: Lake) -> int:
+def newest_batch(lake: Path) -> int:
     """The number of the newest batch, also when the log's first files are gone."""
-    files = DeltaTable(lake.ledger).file_uris()
+    files = map(local, DeltaTable(str(lake / LEDGER)).file_uris())
     return max(
         int(number) for file in files for number in pq.read_table(file, columns=["batch_id"])["batch_id"].to_pylist()
     )

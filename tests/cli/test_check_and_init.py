@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,8 @@ from rich.console import Console
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_pattern
 from headgate.cli import _check, _init
 from headgate.config import PipelineConfig, parse_config
-from headgate.mysql import ConnectionSettings, Prerequisite, ServerFacts
+from headgate.errors import AccessError, DefiniteServerError
+from headgate.mysql import Connection, ConnectionSettings, Prerequisite, ServerFacts
 
 ROWS = [
     Prerequisite("log_bin", "ON", "ON", "ok"),
@@ -109,6 +111,32 @@ def test_tables_that_a_pipeline_leaves_out_are_noted() -> None:
     patterns = TablePatterns(["db.*", "db._u_new"])
     listed = _init._table_list(tables, {}, patterns)
     assert "# Left out: db._t_gho, named as gh-ost or" in listed
-    (row,) = [row for row in _check._patterns(patterns, tables) if row.status == "info"]
+    server = cast("Connection", Server())
+    (row,) = [row for row in _check._patterns(server, patterns, tables) if row.status == "info"]
     assert (row.actual, "to follow one, name it in source.tables" in row.remedy) == ("db._t_gho", True)
-    assert [row.status for row in _check._patterns(TablePatterns(["db._*"]), tables)] == ["ok"]
+    assert [row.status for row in _check._patterns(server, TablePatterns(["db._*"]), tables)] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "actual", "remedy"),
+    [
+        ("shop.*", "none visible, SELECT is missing", "GRANT SELECT ON `shop`.* TO 'h'@'%';"),
+        ("*.*", "none visible, SELECT is missing", "GRANT SELECT ON `…`.* TO 'h'@'%';"),
+        ("db.odrers", "none", "check the spelling: names are case-sensitive"),
+    ],
+)
+def test_a_pattern_without_a_match_names_the_missing_grant(pattern: str, actual: str, remedy: str) -> None:
+    """The account may read the database ``db``."""
+    (row,) = _check._patterns(cast("Connection", Server()), TablePatterns([pattern]), [])
+    assert (row.status, row.actual, row.remedy) == ("fail", actual, remedy)
+
+
+class Server:
+    """A server on which an account may read one database, and which has no table."""
+
+    def query(self, statement: str) -> list[tuple[str, ...]]:
+        if statement == "SELECT CURRENT_USER()":
+            return [("h@%",)]
+        if statement.startswith("SELECT 1 FROM `db`."):
+            raise DefiniteServerError("no such table", code=1146)
+        raise AccessError("SELECT command denied", code=1142)

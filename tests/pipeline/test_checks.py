@@ -62,17 +62,20 @@ class Server:
     ("purged", "more", "lost"),
     [("1-12", "", "11-12"), ("1-10", "", None), ("1-12", 'snapshot_mode = "when_needed"', None)],
 )
+@pytest.mark.parametrize("is_local", [True, False])
 def test_a_plan_says_that_log_was_purged_which_no_batch_has_read(
-    purged: str, more: str, lost: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    purged: str, more: str, lost: str | None, is_local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only if the next run continues there: without a checkpoint it reads the tables again."""
     text = TEXT.replace("/nowhere", str(tmp_path)).replace("[target]", f"{more}\n[target]")
-    config, lake = parse_config(text), Lake.at(tmp_path / "lake")
+    config, lake = parse_config(text), Lake(str(tmp_path / "lake") if is_local else (tmp_path / "lake").as_uri())
+    assert lake.is_local == is_local
     monkeypatch.setattr(Connection, "open", lambda _: contextlib.nullcontext(Server(f"{UUID}:{purged}")))
     check_log(config, lake)
-    make_ledger(lake, [1, 2], gtid=f"{UUID}:1-10")
+    make_ledger(Lake.at(tmp_path / "lake"), [1, 2], gtid=f"{UUID}:1-10")
     check_log(config, lake)
-    Path(lake.checkpoint).mkdir(parents=True)
+    Path(tmp_path, "lake/_headgate/checkpoint/offsets").mkdir(parents=True)
+    Path(tmp_path, "lake/_headgate/checkpoint/offsets/0").write_text("v1")
     if lost is None:
         check_log(config, lake)
         return

@@ -74,6 +74,13 @@ def taken(*ages: float, changes: int = 1) -> list[Commits]:
     return [Commits(at_us, at_us, changes) for at_us in (NOW_US - round(age * 1e6) for age in ages)]
 
 
+def followed(since_us: int = 0) -> Freshness:
+    """Of a run that was up to date at a moment."""
+    fresh = Freshness()
+    fresh.follow(since_us)
+    return fresh
+
+
 def is_near(estimate: float | None, exact: float) -> bool:
     """Between the same two limits, which are of a ratio of 1.1; the least one is 0.01 s."""
     assert estimate is not None
@@ -83,7 +90,7 @@ def is_near(estimate: float | None, exact: float) -> bool:
 
 
 def test_without_changes_nothing_is_fresh_or_old() -> None:
-    fresh = Freshness()
+    fresh = followed()
     fresh.add(0.0, NOW_US, [])
     figures = fresh.at(9.0)
     assert (figures.p50, figures.p99, figures.changes, figures.seconds) == (None, None, 0, 0.0)
@@ -92,7 +99,7 @@ def test_without_changes_nothing_is_fresh_or_old() -> None:
 
 @given(st.lists(AGES, min_size=1, max_size=60))
 def test_percentiles_are_those_of_the_changes(ages: list[float]) -> None:
-    fresh = Freshness()
+    fresh = followed()
     fresh.add(0.0, NOW_US, taken(*ages))
     figures, ordered = fresh.at(1.0), sorted(ages)
     for share, value in ((0.5, figures.p50), (0.99, figures.p99)):
@@ -107,7 +114,7 @@ def test_batches_count_alike_if_divided(parts: list[tuple[float, float, int]], d
         Commits(NOW_US - round(max(one, other) * 1e6), NOW_US - round(min(one, other) * 1e6), changes)
         for one, other, changes in parts
     ]
-    whole, divided = Freshness(), Freshness()
+    whole, divided = followed(), followed()
     whole.add(0.0, NOW_US, commits)
     shuffled = data.draw(st.permutations(commits))
     now = 0.0
@@ -129,14 +136,14 @@ def test_batches_count_alike_if_divided(parts: list[tuple[float, float, int]], d
 
 
 def test_a_bucket_holds_what_took_as_long_as_its_limit() -> None:
-    fresh = Freshness()
+    fresh = followed()
     fresh.add(0.0, NOW_US, taken(0.1, 1.0, 1.000001, 3.0, 10**9))
     buckets = dict(fresh.at(0.0).buckets)
     assert (buckets[0.1], buckets[0.5], buckets[1.0], buckets[2.0], buckets[3.0], buckets[7200.0]) == (1, 1, 2, 3, 4, 4)
 
 
 def test_changes_count_evenly_between_the_oldest_and_the_newest_commit() -> None:
-    fresh = Freshness()
+    fresh = followed()
     fresh.add(0.0, NOW_US, [Commits(NOW_US - 10_000_000, NOW_US, 1000)])
     figures = fresh.at(0.0)
     assert (figures.p50, figures.p99, figures.seconds) == (5.0, 9.9, 5000.0)
@@ -144,14 +151,14 @@ def test_changes_count_evenly_between_the_oldest_and_the_newest_commit() -> None
 
 
 def test_a_clock_that_is_ahead_makes_no_time_negative() -> None:
-    fresh = Freshness()
+    fresh = followed()
     fresh.add(0.0, NOW_US, [Commits(NOW_US + 10, NOW_US + 5_000_000, 7)])
     assert (fresh.at(0.0).seconds, dict(fresh.at(0.0).buckets)[0.1]) == (0.0, 7)
 
 
 @given(st.lists(st.tuples(st.floats(0, 120), AGES), min_size=1, max_size=40), st.floats(0, 400))
 def test_percentiles_are_those_of_the_last_five_minutes(batches: list[tuple[float, float]], later: float) -> None:
-    fresh, now = Freshness(), 0.0
+    fresh, now = followed(), 0.0
     added = []
     for pause, age in batches:
         now += pause
@@ -169,8 +176,35 @@ def test_percentiles_are_those_of_the_last_five_minutes(batches: list[tuple[floa
     assert figures.changes == len(batches), "what is counted since the run began stays"
 
 
-def test_thousands_of_record_batches_in_one_batch() -> None:
+def test_percentiles_leave_out_what_waited_for_the_run_to_be_up_to_date() -> None:
     fresh = Freshness()
+    fresh.add(0.0, NOW_US, taken(*[40.0] * 99))
+    assert (fresh.at(1.0).p50, fresh.at(1.0).changes) == (None, 99), "it has never been up to date"
+    fresh.follow(NOW_US)
+    later = NOW_US + 2_000_000
+    fresh.follow(later)  # only the first time counts
+    fresh.add(
+        2.0, later, [Commits(NOW_US - 40_000_000, NOW_US - 1, 50), Commits(NOW_US + 1_000_000, NOW_US + 1_000_000, 1)]
+    )
+    figures = fresh.at(2.0)
+    assert is_near(figures.p50, 1.0)
+    assert is_near(figures.p99, 1.0)
+    assert figures.changes == 150
+    assert figures.seconds == pytest.approx(99 * 40 + 50 * 22 + 1, abs=0.1)
+    assert dict(figures.buckets)[60.0] == 150, "the counts since the run began have all"
+
+
+def test_of_a_record_batch_from_before_and_after_the_newer_part_counts() -> None:
+    fresh = followed(NOW_US - 4_000_000)
+    fresh.add(0.0, NOW_US, [Commits(NOW_US - 10_000_000, NOW_US, 1000)])
+    figures = fresh.at(0.0)
+    assert is_near(figures.p50, 2.0)
+    assert is_near(figures.p99, 3.96)
+    assert (figures.changes, figures.seconds) == (1000, 5000.0)
+
+
+def test_thousands_of_record_batches_in_one_batch() -> None:
+    fresh = followed()
     fresh.add(0.0, NOW_US, taken(*[0.5, 2.5] * 2500, changes=2))
     assert (fresh.at(0.0).changes, dict(fresh.at(0.0).buckets)[1.0]) == (10_000, 5000)
 

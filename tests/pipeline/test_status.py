@@ -334,21 +334,26 @@ def test_freshness_is_from_the_commit_to_the_ledger(run: Run) -> None:
 
     with run.writer as writer:
         assert run.read().freshness.changes == 0
-        figures = ends(1, 2.0).freshness
+        first = ends(1, 40.0, behind=3).freshness
+        assert (first.p50, first.changes) == (None, 10), "the run is not up to date yet"
+        first = ends(2, 40.0).freshness
+        assert (first.p50, first.changes) == (None, 20), "what this batch brought has waited for the run"
+        run.clocks.now += 5
+        figures = ends(3, 2.0).freshness
         assert (figures.changes, figures.seconds, dict(figures.buckets)[2.0], dict(figures.buckets)[1.0]) == (
-            10,
-            20.0,
+            30,
+            820.0,
             10,
             0,
         )
         assert figures.p50 == pytest.approx(2.0, rel=0.1)
-        assert ends(1, 9.0, replayed=True, committed_us=None).freshness == figures, "it was in the ledger already"
+        assert ends(3, 9.0, replayed=True, committed_us=None).freshness == figures, "it was in the ledger already"
         held = {"shop.orders": TableState("shop.orders", "stale")}
-        assert ends(2, 9.0, tables=held).freshness == figures, "the table does not take its changes"
+        assert ends(4, 9.0, tables=held).freshness == figures, "the table does not take its changes"
         assert run.beat(310).freshness.p50 is None
-        assert run.read().freshness.changes == 10
+        assert run.read().freshness.changes == 30
     figures = run.read().freshness
-    assert (figures.p50, figures.changes) == (None, 10)
+    assert (figures.p50, figures.changes) == (None, 30)
     with Run(Path(run.inbox.path).parent).writer:
         assert run.read().freshness.changes == 0, "totals begin at 0 with each run"
 

@@ -1,4 +1,4 @@
-"""Tasks as messages."""
+"""Tasks as messages, and as typed rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
+from headgate.carrier import Redo
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
 from headgate.columns import TableCodec, hooked_table
-from headgate.errors import SchemaChangedError
+from headgate.errors import ChunkRetryError, SchemaChangedError
+from headgate.mysql import ConnectionSettings
+from headgate.offsets import ChunkSpec
 from headgate.policies import DEFAULT, Hook, Policies, parse_rules
 from headgate.replication import Ddl, ImageBatch, canonical_schema
+from headgate.snapshot import ChunkOptions
+from headgate.spark import MySQLCDCDataSource, Task
 from headgate.spark._carried import _changes, _ruled_changes, _schema_json, _truncate, definition_of
-from headgate.spark._typed import typed_fields
-from tests.spark.model import batch_of, definition
+from headgate.spark._typed import typed_fields, typed_rows
+from tests.spark.model import UUID, batch_of, definition
 
 
 def test_the_definition_of_images() -> None:
@@ -187,3 +194,19 @@ def test_an_alter_of_the_columns_that_a_hook_gets_may_change_every_row(change: C
     assert ruled
     assert changes(change, hook=Hook("m:f")) == (ruled if is_known else None)
     assert changes(hook=Hook("m:f")) == changes(AddedColumn("x", default="1"), hook=Hook("m:f")) == ()
+
+
+def test_only_a_query_is_told_to_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not who compares tables, which reads rows of the past in the same way."""
+    redo = Redo(ChunkSpec("d.t", 0, None, None), "the table was altered")
+    monkeypatch.setattr("headgate.spark._typed.read_task", lambda *_: [redo])
+    settings, task = ConnectionSettings("h"), Task(UUID, f"{UUID}:1", 1, 0, ("d.t",))
+    with pytest.raises(ChunkRetryError) as caught:
+        list(typed_rows(settings, task, "d.t", pa.schema([]), "all", ChunkOptions(DEFAULT)))
+    assert caught.value.message == "a chunk cannot be read exactly: the table was altered"
+    source = MySQLCDCDataSource({"url": "mysql://u@h", "table": "d.t"})
+    with pytest.raises(
+        ChunkRetryError, match="altered; start the query again: a stream with a new checkpoint"
+    ) as caught:
+        list(source.streamReader(StructType([])).read(InputPartition(task)))
+    assert caught.value.fields["table"] == "d.t"

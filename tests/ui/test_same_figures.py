@@ -51,7 +51,7 @@ def test_page_status_metrics_and_log_have_the_same_figures(tmp_path: Path, caplo
     )
     writer._ending.wait = lambda timeout=None: True  # type: ignore[method-assign]
     with view, writer:
-        writer.ends(report(now_us, 1, {ORDERS: 1200, ITEMS: 300}, {}))
+        writer.ends(report(now_us - 10_000_000, 1, {ORDERS: 1200, ITEMS: 300}, {}))
         writer.ends(report(now_us, 2, {ITEMS: 500}, {ORDERS: 4321}))
         page = ask(create_app([watched]), "/").text
         status = read_status(inbox)

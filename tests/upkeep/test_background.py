@@ -1,4 +1,4 @@
-"""The thread beside the batches: a share of the time, tasks before rounds, an end."""
+"""The thread beside the batches: a share of the time, tasks and rounds in turns, an end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def test_tasks_come_between_the_pieces_of_a_round() -> None:
         done.append("first piece")
         begun.set()
         go_on.wait()
-        yield
-        done.append("second piece")
+        for number in range(2, 5):
+            yield
+            done.append(f"piece {number}")
 
     background.repeat(rounds, 3600.0)
     begun.wait()
@@ -32,13 +33,46 @@ def test_tasks_come_between_the_pieces_of_a_round() -> None:
     last = background.submit(lambda: None)
     last.result(60)
     background.close()
-    assert done[:3] == ["first piece", "task", "task"]
+    assert done[:4] == ["first piece", "task", "piece 2", "task"]
+
+
+def test_what_a_round_waits_for_is_not_work() -> None:
+    """It would rest for 200 s after a tenth of a second."""
+    background, pieces = Background(share=0.0005), list[int]()
+
+    def rounds() -> Iterator[None]:
+        for number in range(4):
+            pass_time(0.03)  # a slow disk
+            pieces.append(number)
+            yield
+
+    background.repeat(rounds, 3600.0)
+    wait_until(lambda: len(pieces) == 4)
+    background.close()
+
+
+def test_a_round_waits_for_one_task_and_for_no_rest_after_it() -> None:
+    """However long tasks take, and however many there are: what rounds remove must keep pace with the batches."""
+    background, pieces = Background(share=0.0005), list[int]()
+    tasks = [background.submit(lambda: pass_time(0.05)) for _ in range(3)]
+    tasks[0].result(60)
+    wait_until(lambda: background.tasks_pace.free_at > 0)
+
+    def rounds() -> Iterator[None]:
+        for number in range(20):
+            pieces.append(number)
+            yield
+
+    background.repeat(rounds, 3600.0)
+    wait_until(lambda: len(pieces) == 20)
+    assert not tasks[1].done(), "tasks rest for 100 s"
+    background.close()
 
 
 def test_it_rests_in_proportion_to_its_work() -> None:
     background = Background(share=0.0005)
     background.submit(lambda: pass_time(0.05)).result(60)
-    wait_until(lambda: background.free_at > 0)
+    wait_until(lambda: background.tasks_pace.free_at > 0)
     assert not background.is_free, "it rests for 100 s"
     second = background.submit(lambda: None)
     assert not second.done()

@@ -137,7 +137,7 @@ class Written:
 
     def wait_for_folds(self) -> None:
         for prepared in list(self.upkeep.folds._prepared.values()):
-            self.upkeep.background.free_at = 0.0
+            self.upkeep.background.tasks_pace.free_at = 0.0
             prepared.fold.result(60)
 
     def check(self, rows: Sequence[LedgerRow]) -> None:
@@ -379,6 +379,19 @@ def test_a_checkpoint_of_a_small_table_is_written_after_ten_commits(tmp_path: Pa
     made.upkeep.close()
 
 
+def test_a_table_that_appears_is_looked_at_before_the_next_round(tmp_path: Path) -> None:
+    """Its log has a checkpoint after ten commits then, as a small table's."""
+    made = Written(tmp_path / "lake")
+    look(made)  # the first round
+    made.write(NAME, [0])
+    made.end()
+    look(made)
+    assert NAME in dict(made.upkeep.files())
+    assert checkpoints_after(made, 7) == []
+    assert [version >= 9 for version in checkpoints_after(made, 2)] == [True]
+    made.upkeep.close()
+
+
 def test_old_log_files_go_without_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Written(tmp_path / "lake")
     folder = made.lake.current(NAME)
@@ -415,8 +428,7 @@ def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
         made.end(hours_ago=(begun - clock.now) / HOUR)
         if number % 10 == 9:
             wait_for_background(made)
-            for _ in made.upkeep._look():
-                pass
+            look(made)
             folder = Path(made.lake.current(NAME))
             above.append(len([*folder.rglob("*.*")]) - 2 * min(61, number + 2))
     assert max(above) <= 100, "with checkpoints, and commits since the one before the retention"
@@ -483,12 +495,16 @@ def test_what_failed_is_tried_again_at_the_next_round(tmp_path: Path, monkeypatc
     made.end()
     counts = []
     for _ in range(26):
-        for _ in made.upkeep._look():
-            pass
+        look(made)
         clock.now += 5.0
         counts.append(tries.count(made.lake.current(NAME)))
     assert counts == [1] * 24 + [2] * 2
     made.upkeep.close()
+
+
+def look(made: Written) -> None:
+    for _ in made.upkeep._look():
+        pass
 
 
 def counted(folder: Path) -> tuple[int, int, int, int]:
@@ -498,7 +514,7 @@ def counted(folder: Path) -> tuple[int, int, int, int]:
 
 
 def wait_for_background(made: Written) -> None:
-    made.upkeep.background.free_at = 0.0
+    made.upkeep.background.tasks_pace.free_at = 0.0
     made.upkeep.background.submit(lambda: None).result(60)
 
 

@@ -98,14 +98,14 @@ def server_report(connection: Connection, patterns: TablePatterns) -> list[Prere
     databases = list(dict.fromkeys(table.db for table in tables))
     rows = prerequisites(connection, kinds=kinds_of_watermark("gtid"))
     rows += watermarks(connection, rows, databases)
-    rows += _patterns(patterns, tables)
+    rows += _patterns(connection, patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]
     rows += [*_passed_checks(tables, of_tables), *of_tables]
     rows += cascades(connection, [(table.db, table.name) for table in tables])
     return rows
 
 
-def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
+def _patterns(connection: Connection, patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
     """Report a pattern without a match as failed: it is misspelt, or its tables are invisible to the account."""
     from headgate.catalog import HELPERS_LEFT_OUT, TablePatterns
     from headgate.mysql import Prerequisite
@@ -118,10 +118,20 @@ def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[P
         if count:
             yield Prerequisite(f"tables {pattern}", "one or more", str(count), "ok")
         else:
-            remedy = "names are case-sensitive, and a table without SELECT for the account is invisible"
-            yield Prerequisite(f"tables {pattern}", "one or more", "none", "fail", remedy)
+            actual, remedy = _unmatched(connection, one)
+            yield Prerequisite(f"tables {pattern}", "one or more", actual, "fail", remedy)
     if left_out := patterns.left_out(table.full_name for table in tables):
         yield Prerequisite("tables that a pipeline leaves out", "", ", ".join(left_out), "info", HELPERS_LEFT_OUT)
+
+
+def _unmatched(connection: Connection, pattern: TablePatterns) -> tuple[str, str]:
+    """Return why a pattern has no match, and the remedy: a grant, or another spelling."""
+    from headgate.mysql import missing_select
+
+    grant = missing_select(connection, pattern.literal_databases())
+    if grant:
+        return "none visible, SELECT is missing", grant
+    return "none", "check the spelling: names are case-sensitive"
 
 
 def _passed_checks(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]) -> Iterator[Prerequisite]:

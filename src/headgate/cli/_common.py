@@ -179,10 +179,14 @@ def printed_policies(rules: Path | None, connection: Connection, patterns: Table
     return policies
 
 
-def no_match(patterns: TablePatterns) -> ConfigError:
+def no_match(patterns: TablePatterns, connection: Connection) -> ConfigError:
     """Return the error for patterns that match no table visible to the account."""
+    from headgate.mysql import missing_select
+
     named = ", ".join(patterns.patterns)
-    return ConfigError(f"no table matches {named}: check the spelling (case counts) and the grants")
+    grants = missing_select(connection, patterns.literal_databases())
+    reason = f"the account lacks SELECT: {grants}" if grants else "check the spelling (case counts)"
+    return ConfigError(f"no table matches {named}: {reason}")
 
 
 def write_lines(lines: Iterable[str]) -> None:

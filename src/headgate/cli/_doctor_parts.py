@@ -243,7 +243,7 @@ def _configuration(config: PipelineConfig) -> tuple[Content, str]:
 
 def _status(lake: Lake) -> tuple[Content, str]:
     from headgate.carrier import ControlFolder
-    from headgate.status import figures_text, read_status
+    from headgate.status import counted, figures_text, read_status
 
     inbox = ControlFolder(lake.inbox)
     with file_errors(f"{inbox.path} cannot be read", TargetError):
@@ -254,7 +254,8 @@ def _status(lake: Lake) -> tuple[Content, str]:
     condition = status.condition()
     text = f"{condition}, {figures_text(status)}" if condition in ("running", "idle") else condition
     text += f", {status.error}" if status.error else ""
-    return {**status.to_dict(), "condition": condition}, f"{text}; {len(status.tables)} tables, {troubled} in trouble"
+    text += f"; {counted(len(status.tables), 'table')}, {troubled} in trouble"
+    return {**status.to_dict(), "condition": condition}, text
 
 
 def _control(lake: Lake) -> tuple[Content, str]:
@@ -360,6 +361,7 @@ def _check(connection: Connection, config: PipelineConfig) -> tuple[Content, str
 
 def _tables(connection: Connection, config: PipelineConfig) -> tuple[Content, str]:
     from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables
+    from headgate.status import counted
 
     patterns = TablePatterns.following(config.source.tables)
     stats = load_stats(connection.query, patterns)
@@ -370,4 +372,4 @@ def _tables(connection: Connection, config: PipelineConfig) -> tuple[Content, st
         return {**size, "key": list(table.key_names), "columns": columns}
 
     tables = load_tables(connection.query, patterns)
-    return {table.full_name: described(table) for table in tables}, f"{len(tables)} tables"
+    return {table.full_name: described(table) for table in tables}, counted(len(tables), "table")

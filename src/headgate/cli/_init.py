@@ -69,8 +69,8 @@ def command(
         facts = read_facts(connection)
         definitions = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
-    if not definitions:
-        raise no_match(patterns)
+        if not definitions:
+            raise no_match(patterns, connection)
     chosen = (
         list(patterns.patterns)
         if tables
@@ -91,7 +91,7 @@ def command(
     write_text(
         [
             f"wrote {output}: {len(definitions)} table{'s' if len(definitions) > 1 else ''}",
-            f"next: headgate check {_bare(url, settings)}, then headgate run {output} --dry-run",
+            f"next: headgate run {output} --dry-run prints the plan, and what would prevent a run",
         ]
     )
 

@@ -1,6 +1,8 @@
 """Plan of a run: tables, keys, chunks, types, and obstacles. Starts no JVM and reads no row.
 
-On a terminal it is tables; elsewhere plain lines, which a program can search and no width cuts.
+It has the columns of those tables of which the file shapes a column or a type is not supported; with ``--log-level
+debug`` those of each table. On a terminal it is tables; elsewhere plain lines, which a program can search and no width
+cuts.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ from headgate.status import counted, duration, place_text
 __all__ = ["print_plan"]
 
 
-def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
+def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = (), *, all_columns: bool = False) -> None:
     """Print the plan of a pipeline to stdout.
 
     :param resnapshot: patterns of tables to read again.
+    :param all_columns: print the columns of each table.
     :raises HeadgateError: the server cannot be queried, or, after the plan, the error that would prevent a run.
     """
     check_texts(config)
@@ -56,8 +59,8 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     modes = ", ".join(config.target.mode)
     head = f"pipeline {config.name}: {counted(len(tables), 'table')} into {lake.path}, mode {modes}"
     rows = [_planned(config, lake, table, stats.get(table.full_name)) for table in tables]
-    columns = {table.full_name: [*_columns(config, table)] for table in tables}
-    costs = [*_costs(Projection.of(config, lake, len(tables)), lake)]
+    columns = _shown_columns(config, tables, all_columns=all_columns)
+    costs = [*_unshown(len(tables) - len(columns)), *_costs(config, lake, len(tables))]
     if on_terminal():
         out = console()
         out.print(Text(head))
@@ -78,16 +81,48 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     check_log(config, lake)
 
 
-def _costs(projection: Projection, lake: Lake) -> Iterator[str]:
-    """Yield what the pipeline costs if all its tables change all the time."""
-    counts = f"a batch every {duration(projection.freshness)}" if projection.freshness else "batches without a pause"
-    yield f"if all tables change all the time ({counts}), at most:"
-    kept = f"{projection.retention_hours:g} h (target.retention_hours)"
-    yield f"  files of the last {kept}: {projection.files:,}, from {projection.bytes / 1e6:,.0f} MB on"
-    if not lake.is_local:
-        yield f"  requests a day: {projection.put_and_list_a_day:,} PUT and LIST, {projection.get_a_day:,} GET"
+def _shown_columns(
+    config: PipelineConfig, tables: Sequence[TableDef], *, all_columns: bool
+) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the columns of the tables whose columns are not what MySQL's types make by default, by table."""
+    policies, default = config.policies(), Policies()
+    columns = {table.full_name: [*_columns(policies, table)] for table in tables}
+    return {
+        table.full_name: columns[table.full_name]
+        for table in tables
+        if all_columns
+        or columns[table.full_name] != [*_columns(default, table)]
+        or any(arrow.startswith(_UNSUPPORTED) for _, _, arrow in columns[table.full_name])
+    }
 
 
+def _unshown(tables: int) -> Iterator[str]:
+    """Yield a line about tables whose columns are not shown."""
+    if tables:
+        yield f"columns of {counted(tables, 'table')} are as in MySQL (--log-level debug prints them)"
+
+
+def _costs(config: PipelineConfig, lake: Lake, tables: int) -> Iterator[str]:
+    """Yield what the pipeline costs, if one of its tables changes all the time, or all of them do."""
+    pace = Projection.of(config, lake, tables).freshness
+    batches = f"a batch every {duration(pace)}" if pace else "batches without a pause"
+    if tables:
+        yield f"files of the last {config.target.retention_hours:g} h (target.retention_hours), with {batches}:"
+    for number in sorted({1, tables} - {0}):
+        changing = "one table changes" if number == 1 else f"all {number:,} tables change"
+        yield f"  if {changing} in each batch: at most {_cost(Projection.of(config, lake, number), lake)}"
+    if tables > 1:
+        yield "  tables that fewer batches change have fewer files"
+
+
+def _cost(projection: Projection, lake: Lake) -> str:
+    files = f"{projection.files:,}, of {projection.bytes / 1e6:,.0f} MB or more"
+    if lake.is_local:
+        return files
+    return f"{files}; a day {projection.put_and_list_a_day:,} PUT and LIST, {projection.get_a_day:,} GET"
+
+
+_UNSUPPORTED: Final = "not supported"
 _TITLES: Final = ("table", "key", "rows (about)", "chunks (about)", "remark")
 
 
@@ -182,9 +217,8 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield f"headgate cannot write its table: {reason}"
 
 
-def _columns(config: PipelineConfig, table: TableDef) -> Iterator[tuple[str, str, str]]:
+def _columns(policies: Policies, table: TableDef) -> Iterator[tuple[str, str, str]]:
     """Yield the columns of a table in the lake: name, type in MySQL, Arrow's."""
-    policies = config.policies()
     hook = _hooked(table, policies)
     if hook is not None:
         for field in hook.fields:
@@ -208,7 +242,7 @@ def _arrow_type(policies: Policies, table: TableDef, column: Column) -> str:
             TableDef(table.db, table.name, (column,), (0,) if column.name in table.key_names else ()), policies
         )
     except UnsupportedError as error:
-        return f"not supported: {error.message}"
+        return f"{_UNSUPPORTED}: {error.message}"
     if not codec.fields:
         return "excluded"
     written = codec.table.columns[0]

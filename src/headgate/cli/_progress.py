@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headgate.cli._common import console, write_text
 from headgate.cli.log_lines import log_to_stderr
-from headgate.status import duration
+from headgate.status import counted, duration
 
 __all__ = ["ProgressDisplay", "VerifyView", "verify_view"]
 
@@ -27,7 +27,7 @@ _MOST_BARS = 20
 _LINE_SECONDS = 10.0
 """Interval between two lines."""
 _SURE_SHARE = 0.1
-"""Share of the rows that are read before the time left can be said: kernels are loaded or compiled at first."""
+"""Share of the rows that are read before speed and time left are said: the first rows tell nothing of the others."""
 
 
 class ProgressDisplay:
@@ -101,18 +101,21 @@ class VerifyView:
         self._estimates: dict[str, int] = {}
         self._read: dict[str, int] = {}
         self._done = 0
-        self._begun = self._logged_at = clock()
+        self._first: tuple[float, int] | None = None
+        """When rows were first read, and how many: before, kernels are loaded or compiled."""
+        self._logged_at = clock()
 
     def begin(self, estimates: Mapping[str, int]) -> None:
         """Set the tables, and about how many rows they have."""
         self._estimates = dict(estimates)
-        self._begun = self._logged_at = self._clock()
+        self._logged_at = self._clock()
         self._show_progress()
 
     def add(self, table: str, rows: int) -> None:
         """Add rows of a table that were read, on either side."""
         with self._lock:
             self._read[table] = self._read.get(table, 0) + rows
+            self._first = self._first or (self._clock(), self.rows)
             self._show_progress()
 
     def done(self, table: str) -> None:
@@ -130,16 +133,23 @@ class VerifyView:
         now = self._clock()
         if now - self._logged_at >= _LINE_SECONDS:
             self._logged_at = now
-            rate = self.rows / (now - self._begun)
-            is_sure = self.rows >= _SURE_SHARE * self.rows_estimate
-            left = f", {duration((self.rows_estimate - self.rows) / rate)} left" if rate and is_sure else ""
-            counts = f"{self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s"
-            log.info("%s, %s%s", self.tables, counts, left)
+            log.info("%s, %s", self.tables, self.rows_text)
 
     @property
     def tables(self) -> str:
         """``3 of 40 tables``"""
-        return f"{self._done} of {len(self._estimates)} tables"
+        return f"{self._done} of {counted(len(self._estimates), 'table')}"
+
+    @property
+    def rows_text(self) -> str:
+        """``1,500 of about 4,000 rows, 150 rows/s, 17 s left``"""
+        text = f"{self.rows:,} of about {counted(self.rows_estimate, 'row')}"
+        since, first = self._first or (0.0, 0)
+        seconds, rows = self._clock() - since, self.rows - first
+        if rows <= 0 or seconds <= 0 or self.rows < _SURE_SHARE * self.rows_estimate:
+            return text
+        left = (self.rows_estimate - self.rows) * seconds / rows
+        return f"{text}, {rows / seconds:,.0f} rows/s, {duration(left)} left"
 
     @property
     def rows(self) -> int:
@@ -168,19 +178,19 @@ class _VerifyBar(VerifyView):
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            _RowsColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[rows]}", style="progress.data.speed", markup=False),
             console=console,
             transient=True,
         )
-        self._bar = self._progress.add_task("", total=None)
+        self._bar = self._progress.add_task("", total=None, rows="")
 
     def print(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _show_progress(self) -> None:
-        self._progress.update(self._bar, description=self.tables, completed=self.rows, total=max(1, self.rows_estimate))
+        total = max(1, self.rows_estimate)
+        self._progress.update(self._bar, description=self.tables, completed=self.rows, total=total, rows=self.rows_text)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -53,7 +53,8 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Only print tables, keys, chunks, column types, and what would prevent a run from beginning.",
+            help="Only print tables, keys, chunks, columns that the file shapes (all with --log-level debug), and what"
+            " would prevent a run from beginning.",
         ),
     ] = False,
     resnapshot: Annotated[
@@ -98,7 +99,7 @@ def run(
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(OneLineFormatter("warning: %(message)s"))
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
-        print_plan(config, resnapshot or ())
+        print_plan(config, resnapshot or (), all_columns=log_level is LogLevel.debug)
         check_java()
         _check_page(config, pipeline)
         write_lines([f"nothing prevents a run; next: headgate run {pipeline}"])

@@ -67,16 +67,18 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
     if result.state != "live":
         yield f"{result.table}: {result.state}: {result.remark}"
         return
+    from headgate.status import counted
+
     total = result.equal + result.different + result.only_source
     later = f" ({result.later:,} of them as of {result.later_gtid} or before)" if result.later else ""
     kept = f", and {result.removed:,} that MySQL removed (skip)" if result.removed else ""
     if result.more:
         yield (f"{result.table}: at least {result.differences:,} rows differ as of {gtid}, {result.remark}{kept}")
     elif not result.differences:
-        yield f"{result.table}: {total:,} rows, equal as of {gtid}{later}{kept}"
+        yield f"{result.table}: {counted(total, 'row')}, equal as of {gtid}{later}{kept}"
     else:
         yield (
-            f"{result.table}: {total:,} rows as of {gtid}{later}: {result.only_source:,} only in source, "
+            f"{result.table}: {counted(total, 'row')} as of {gtid}{later}: {result.only_source:,} only in source, "
             f"{result.only_target:,} only in target, {result.different:,} different{kept}"
         )
     if result.inexact is not None:
@@ -115,6 +117,7 @@ def _spelled(value: object) -> str:
 
 def _conclude(results: list[TableResult]) -> int:
     from headgate.lake import TROUBLED
+    from headgate.status import counted
 
     compared = [result for result in results if result.state == "live"]
     wrong = [result for result in compared if result.differences]
@@ -122,7 +125,8 @@ def _conclude(results: list[TableResult]) -> int:
     open_ = [result for result in results if result.undecided or result.state == "undecided"]
     rows = sum(result.equal for result in compared)
     if wrong or broken:
-        sys.stdout.write(f"{len(wrong)} of {len(compared)} tables differ, {len(broken)} are stopped or stale\n")
+        differ = f"{len(wrong)} of {counted(len(compared), 'table')} {'differs' if len(wrong) == 1 else 'differ'}"
+        sys.stdout.write(f"{differ}, {len(broken)} {'is' if len(broken) == 1 else 'are'} stopped or stale\n")
     if open_:
         lines = "1 table could not be compared wholly; its line has the reason"
         if len(open_) > 1:
@@ -134,5 +138,6 @@ def _conclude(results: list[TableResult]) -> int:
         sys.stdout.write("no table was compared\n")
         return 1
     left = f"; {len(results) - len(compared)} not compared" if len(results) > len(compared) else ""
-    sys.stdout.write(f"all {len(compared)} tables are equal: {rows:,} rows{left}\n")
+    equal = "1 table is equal" if len(compared) == 1 else f"all {len(compared):,} tables are equal"
+    sys.stdout.write(f"{equal}: {counted(rows, 'row')}{left}\n")
     return 0

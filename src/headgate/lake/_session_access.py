@@ -21,7 +21,9 @@ _START: Final = (
     f"pyspark --packages {DELTA_PACKAGE}"
     " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
     " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    " --conf spark.databricks.delta.snapshotPartitions=2"
 )
+"""docs/how-to/read-tables.md has the same line. Without the last setting Delta computes a table's state in 50 tasks."""
 
 
 @contextmanager

@@ -7,7 +7,14 @@ from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, read_facts, server_identity
 from headgate.mysql._login import expect_login
 from headgate.mysql._missing import REWRITTEN, missing_error
-from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
+from headgate.mysql._prerequisites import (
+    check_engine,
+    missing_select,
+    prerequisites,
+    quote_account,
+    try_select,
+    watermarks,
+)
 from headgate.mysql._required import Prerequisite, Status, check_required, kinds_of_watermark, setting_error
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
@@ -40,6 +47,7 @@ __all__ = [
     "is_supported",
     "kinds_of_watermark",
     "missing_error",
+    "missing_select",
     "parse_version",
     "prerequisites",
     "quote_account",

@@ -27,7 +27,7 @@ from headgate.mysql._versions import REPLICAS
 from headgate.names import quote_name
 from headgate.positions import Position
 
-__all__ = ["check_engine", "prerequisites", "quote_account", "try_select", "watermarks"]
+__all__ = ["check_engine", "missing_select", "prerequisites", "quote_account", "try_select", "watermarks"]
 
 _HOUR_SECONDS: Final = 3_600
 _DAY_SECONDS: Final = 86_400
@@ -248,6 +248,31 @@ def _packet(facts: ServerFacts) -> Prerequisite:
     good = size >= _PACKET_BYTES
     remedy = "" if good else f"SET PERSIST max_allowed_packet = {_PACKET_BYTES};"
     return Prerequisite("max_allowed_packet", f"{_PACKET_BYTES} or more", str(size), "ok" if good else "warn", remedy)
+
+
+def missing_select(connection: Connection, databases: Iterable[str] | None) -> str:
+    """Return the statements that grant SELECT to the account on those of the databases on which it lacks it.
+
+    :param databases: None: any; the statement then has … in place of one.
+    """
+    account = _account(connection)
+    tries = {db: db for db in databases} if databases is not None else {"…": "headgate: no such database"}
+    return " ".join(
+        f"GRANT SELECT ON {quote_name(db)}.* TO {account};"
+        for db, tried in tries.items()
+        if not _may_select(connection, tried)
+    )
+
+
+def _may_select(connection: Connection, db: str) -> bool:
+    """Try SELECT on a missing table: the server checks privileges first."""
+    try:
+        connection.query(f"SELECT 1 FROM {quote_name(db)}.`headgate: no such table`")
+    except AccessError:
+        return False
+    except ServerError:
+        return True
+    return True
 
 
 def try_select(connection: Connection, db: str, table: str, columns: Sequence[str]) -> Prerequisite | None:

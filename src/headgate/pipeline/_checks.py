@@ -225,13 +225,14 @@ def check_log(config: PipelineConfig, lake: Lake) -> None:
 
     :raises BinlogPurgedError: the server has purged some of it.
     """
+    from headgate.delta import files_of
     from headgate.lake import find_newest
     from headgate.mysql import Connection
 
     is_read_again = config.source.snapshot_mode in ("when_needed", "always")
-    if is_read_again or config.source.relay is not None or not lake.is_local:
+    if is_read_again or config.source.relay is not None:
         return
-    if not (Path(lake.checkpoint).is_dir() and Path(lake.ledger).is_dir()):
+    if not all(files_of(folder).has_folder("") for folder in (lake.checkpoint, lake.ledger)):
         return
     row = find_newest(lake)
     if row is None:

@@ -160,12 +160,22 @@ class Freshness:
 
     Of each record batch the oldest and the newest commit are known; its changes count evenly over the time between
     them. If the clocks date a change in the future, it took no time.
+
+    Percentiles have only changes that were committed after the run was up to date for the first time: those before had
+    to wait for its start or for tables to be read, which says nothing about a run that follows. What is counted since
+    the run began has all changes.
     """
 
     def __init__(self) -> None:
         self._changes, self._seconds = 0, 0.0
+        self._followed_since_us: int | None = None
         self._since_begun = np.zeros(len(_LIMITS))  # changes that took at most each limit
         self._slices: deque[tuple[float, Any]] = deque()  # the same, by start of the slice
+
+    def follow(self, since_us: int) -> None:
+        """Note that the lake was up to date at a moment. Only the first call counts."""
+        if self._followed_since_us is None:
+            self._followed_since_us = since_us
 
     def add(self, now: float, committed_us: int, commits: Sequence[Commits]) -> None:
         """Add the changes of a batch that the ledger has since ``committed_us``."""
@@ -174,12 +184,12 @@ class Freshness:
             most, least = (((committed_us - at_us) / 1e6).clip(0, _LONGEST_SECONDS) for at_us in (oldest, newest))
             self._changes += int(changes.sum())
             self._seconds += float(((most + least) / 2 * changes).sum())
-            inside = (_LIMITS[:, None] - least) / np.maximum(most - least, 1e-9)
-            share = np.where(_LIMITS[:, None] >= most, 1.0, inside.clip(0, 1))
-            self._count(now, share @ changes)
+            self._since_begun += _up_to_limits(least, most) @ changes
+            if self._followed_since_us is not None:
+                longest = (committed_us - self._followed_since_us) / 1e6
+                self._count(now, np.minimum(_up_to_limits(least, most), _up_to(longest, least, most)) @ changes)
 
     def _count(self, now: float, counts: Any) -> None:
-        self._since_begun += counts
         if not self._slices or now >= self._slices[-1][0] + _SLICE_SECONDS:
             self._slices.append((now, np.zeros(len(_LIMITS))))
         self._slices[-1][1][:] += counts
@@ -197,6 +207,18 @@ class Freshness:
             seconds=round(self._seconds, 3),
             buckets=tuple(buckets),
         )
+
+
+def _up_to_limits(least: Any, most: Any) -> Any:
+    """Return which share of each record batch's changes took at most each limit."""
+    return _up_to(_LIMITS[:, None], least, most)
+
+
+def _up_to(seconds: Any, least: Any, most: Any) -> Any:
+    """Return which share of each record batch's changes took at most so long; it counts evenly between its least and
+    its most seconds.
+    """
+    return np.where(seconds >= most, 1.0, ((seconds - least) / np.maximum(most - least, 1e-9)).clip(0, 1))
 
 
 def _percentile(counts: Any, share: float) -> float | None:

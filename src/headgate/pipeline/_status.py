@@ -312,6 +312,8 @@ class StatusWriter(Progress):
         if not report.replayed:
             self._rates.add(self._clock(), report.seconds, report.changes, rows)
             self._freshness.add(self._clock(), committed, _applied(report))
+            if not report.behind:
+                self._freshness.follow(committed)
         for text in report.warnings:
             self._warn("warning", text)
         batch = BatchStatus(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from headgate.sinks._forgotten import forget_tables
 from headgate.sinks._planner_messages import PlannerMessages
-from headgate.sinks._report import BatchReport, Progress
+from headgate.sinks._report import BatchReport, Progress, log_signals
 from headgate.sinks._writer import BatchWriter
 
-__all__ = ["BatchReport", "BatchWriter", "PlannerMessages", "Progress", "forget_tables"]
+__all__ = ["BatchReport", "BatchWriter", "PlannerMessages", "Progress", "forget_tables", "log_signals"]

@@ -97,7 +97,9 @@ def log_signals(batch: Batch) -> None:
     """Log the results of users' signals."""
     for action in (entry for entry in batch.header.actions if isinstance(entry, dict)):
         if action.get("error"):
-            log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])
+            has_effect = {*(action.get("tables") or ())} - {*(action.get("refused") or ())}
+            refused = "refused in part" if has_effect else "refused"
+            log.warning("signal %s (%s) %s: %s", action.get("id"), action.get("type"), refused, action["error"])
         elif action.get("message"):
             log.info("signal %s: %s", action.get("id"), action["message"])
         elif action.get("type") not in SINK_SIGNALS:

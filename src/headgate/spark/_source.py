@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headgate.carrier import CARRIER_DDL
-from headgate.errors import ConfigError
+from headgate.errors import ChunkRetryError, ConfigError
 from headgate.offsets import SourceOffset
 from headgate.spark._connect import accept_profiles, is_connect
 from headgate.spark._options import Options
@@ -144,7 +144,11 @@ class _ReaderBase:
         schema = to_arrow_schema(self._schema, timezone="UTC")
         partial: Literal["refuse", "tell"] = "tell" if options.partial_rows == "tell" else "refuse"
         chunks = ChunkOptions(options.policies, self._truncate, locks, partial)
-        yield from typed_rows(settings, task, options.table, schema, options.images, chunks)
+        try:
+            yield from typed_rows(settings, task, options.table, schema, options.images, chunks)
+        except ChunkRetryError as error:
+            remedy = "start the query again: a stream with a new checkpoint, a batch as of a later set"
+            raise ChunkRetryError(f"{error.message}; {remedy}", **error.fields) from None
 
 
 class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailableNow):

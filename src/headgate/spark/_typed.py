@@ -50,11 +50,7 @@ def typed_rows(
     """
     for item in read_task(settings, task, images, options):
         if isinstance(item, Redo):
-            raise ChunkRetryError(
-                f"a chunk cannot be read exactly: {item.reason}; start the query again: a stream with a new checkpoint,"
-                " a batch as of a later set",
-                table=item.chunk.table,
-            )
+            raise ChunkRetryError(f"a chunk cannot be read exactly: {item.reason}", table=item.chunk.table)
         if isinstance(item, ImageBatch) and item.table.full_name == table and item.batch.num_rows:
             yield typed_batch(item.batch, table, schema, images, with_absent=options.partial == "tell")
 

@@ -75,7 +75,7 @@ class _StatusMetrics(Collector):
         add("headgate_lag_seconds", "age of the state that the lake has, while the pipeline runs", status.lag.seconds)
         about = "transactions that the lake lacks, at least, where that is known; none without GTIDs"
         add("headgate_lag_transactions", about, status.lag.transactions)
-        about = "the quantiles 0.5 and 0.99 of headgate_freshness_seconds over the last five minutes, while it runs"
+        about = "quantiles over the last five minutes, of changes committed after the run was first up to date"
         for quantile, seconds in (("0.5", status.freshness.p50), ("0.99", status.freshness.p99)):
             add("headgate_freshness_recent_seconds", about, seconds, quantile=quantile)
         about = "changes read and applied per second, over the last minute"

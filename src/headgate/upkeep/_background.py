@@ -2,17 +2,22 @@
 time.
 
 There are two kinds of work. A *task* runs once, soon. *Rounds* repeat: a generator that pauses where it yields, so a
-task need not wait for the end of a round.
+task need not wait for the end of a round. Each kind has its own share of the time, and they take turns: a round waits
+for one task at most, however many there are, and not for the rest after it. Of a round's pieces only the processor time
+counts: on a busy machine they mostly wait for a core or the disk, and would rest for a minute after a second of work.
+So rounds keep pace with the batches. Tasks also work in Arrow's threads, so all their time counts.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headgate.lake import task
@@ -29,10 +34,29 @@ _PIECE_SECONDS: Final = 0.02
 _END_SECONDS: Final = 60.0
 
 
+@dataclass
+class _Pace:
+    """Work of one kind, and its rests."""
+
+    worked: float = 0.0
+    """Seconds since the last rest."""
+    free_at: float = 0.0
+    """End of the current rest, by the monotonic clock."""
+
+    def add(self, seconds: float, now: float, rest: float) -> None:
+        """Add a piece of work that has ended, and begin to rest if it is time.
+
+        :param rest: seconds of rest for one of work.
+        """
+        self.worked += seconds
+        if self.worked >= _PIECE_SECONDS:
+            self.free_at, self.worked = now + self.worked * rest, 0.0
+
+
 class Background:
     """Background thread that starts with the first task or :meth:`repeat`, and ends with :meth:`close`.
 
-    :param share: the largest share of the time in which it works.
+    :param share: the largest share of the time in which it works on tasks, and the same of rounds.
     """
 
     def __init__(self, share: float = _SHARE) -> None:
@@ -44,13 +68,14 @@ class Background:
         self._every = self._due = 0.0
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self.free_at = 0.0
-        """End of the current rest, by the monotonic clock."""
+        self.tasks_pace, self._rounds_pace = _Pace(), _Pace()
+        self._was_task = False
+        """Whether the last piece was a task."""
 
     @property
     def is_free(self) -> bool:
         """Whether a task could begin at once."""
-        return not self._tasks and time.monotonic() >= self.free_at
+        return not self._tasks and time.monotonic() >= self.tasks_pace.free_at
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
         """Run ``work`` after the tasks before it. After :meth:`close` its result is a ``StoppedError``."""
@@ -86,28 +111,30 @@ class Background:
             self._tasks.popleft()()
 
     def _work(self) -> None:
-        worked = 0.0
         while (piece := self._next()) is not None:
-            begun = time.monotonic()
+            begun, begun_cpu = time.monotonic(), time.thread_time()
             piece()
-            now = time.monotonic()
-            worked += now - begun
-            if worked >= _PIECE_SECONDS:
-                self.free_at, worked = now + worked * self._rest, 0.0
+            now, cpu = time.monotonic(), time.thread_time() - begun_cpu
+            if self._was_task:
+                self.tasks_pace.add(now - begun, now, self._rest)
+            else:
+                self._rounds_pace.add(cpu, now, self._rest)
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next piece of work; None: the end."""
         with self._changed:
             while not self._closing.is_set():
                 now = time.monotonic()
-                if now < self.free_at:
-                    self._changed.wait(self.free_at - now)
-                elif self._tasks:
+                task_at = self.tasks_pace.free_at if self._tasks else math.inf
+                round_at = math.inf if self._rounds is None else max(self._due, self._rounds_pace.free_at)
+                if task_at <= now and not (self._was_task and round_at <= now):
+                    self._was_task = True
                     return self._tasks.popleft()
-                elif self._rounds is not None and now >= self._due:
+                if round_at <= now:
+                    self._was_task = False
                     return self._piece
-                else:
-                    self._changed.wait(None if self._rounds is None else self._due - now)
+                until = min(task_at, round_at)
+                self._changed.wait(None if until == math.inf else until - now)
             return None
 
     def _piece(self) -> None:

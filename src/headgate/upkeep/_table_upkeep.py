@@ -155,12 +155,13 @@ class TableUpkeep:
         return is_known and not is_idle_now and now - cleaned_at < self.times.rest
 
     def is_behind(self, since: float) -> bool:
-        """Return whether many versions are no longer needed since the last cleaning, which was in this run.
+        """Return whether many versions are no longer needed since the last cleaning; also before the first one in this
+        run, which finds out how many files the table has.
 
         :param since: when the retention began.
         """
         oldest = self._retained.oldest(self.folder, since)
-        return self._cleaned is not None and oldest is not None and oldest - self._cleaned[1] >= BEHIND_VERSIONS
+        return oldest is not None and (self._cleaned is None or oldest - self._cleaned[1] >= BEHIND_VERSIONS)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the log."""

@@ -275,7 +275,7 @@ class Copy:
         """Wait until a fold that is being prepared can be committed, and let the next one begin at any time."""
         if self.writer._upserts is not None:
             folds = self.writer._upserts._folds
-            folds.background.free_at = 0.0
+            folds.background.tasks_pace.free_at = 0.0
             wait([one.fold for one in folds._prepared.values()])
 
     def crash(self, batch: FakeBatch) -> None:

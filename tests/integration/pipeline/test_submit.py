@@ -55,7 +55,7 @@ def test_spark_submit_in_one_process(mysql_server: MySQLServer, mysql_db: str, t
         "conf": "spark.ui.enabled=false",
     }
     submit(options, *words, folder=tmp_path, env=env)
-    assert "all 1 tables are equal" in output.command("verify")
+    assert "1 table is equal" in output.command("verify")
     with output.file.open("a") as file:
         file.write('[spark]\n"driver.memory" = "2g"\n')
     text = submit(options, *words, folder=tmp_path, env=env, code=2)

@@ -55,7 +55,7 @@ class Upkept:
         for _ in upkeep.round():
             pass
         while pending := [one.fold for one in upkeep.folds._prepared.values() if not one.fold.done()]:
-            upkeep.background.free_at = 0.0
+            upkeep.background.tasks_pace.free_at = 0.0
             upkeep.background.submit(lambda: None)
             wait(pending, timeout=1)
 

@@ -108,7 +108,7 @@ def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes) -> None:
         "  only in target: id=1000",
         f"{db}.c: 1,002 rows, equal as of {gtid}",
         f"{db}.d: stale: an ALTER",
-        "1 of 3 tables differ, 1 are stopped or stale",
+        "1 of 3 tables differs, 1 is stopped or stale",
     ]
 
 
