@@ -51,10 +51,14 @@ def settings_file(tmp_path: Path) -> str:
     return str(path)
 
 
+def config(bootstrap: str, settings_file: str) -> KafkaTargetConfig:
+    content = {"bootstrap": bootstrap, "settings_file": settings_file, "timeout_seconds": 2}
+    return KafkaTargetConfig.model_validate(content)
+
+
 def test_a_start_says_which_certificate_is_wrong(broker: str, settings_file: str) -> None:
-    config = KafkaTargetConfig(bootstrap=broker, settings_file=settings_file, timeout_seconds=2)
     with pytest.raises(ConfigError, match=UNTRUSTED):
-        check_brokers(config)
+        check_brokers(config(broker, settings_file))
 
 
 def test_so_does_a_topic_of_signals(broker: str, settings_file: str) -> None:
@@ -70,4 +74,4 @@ def test_a_batch_is_tried_again_and_says_why(broker: str, settings_file: str) ->
 
 def test_brokers_that_are_away_refuse_nothing(settings_file: str) -> None:
     with pytest.raises(KafkaUnavailableError, match="does not answer"):
-        check_brokers(KafkaTargetConfig(bootstrap="127.0.0.1:1", settings_file=settings_file, timeout_seconds=1))
+        check_brokers(config("127.0.0.1:1", settings_file))

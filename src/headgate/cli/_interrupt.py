@@ -3,9 +3,8 @@
 Commands that only wait get a KeyboardInterrupt. Commands that have work to finish (a batch, a line) register a function
 with :func:`on_interrupt` instead. SIGTERM counts as Ctrl-C, so that service managers end a command cleanly.
 
-A command that is interrupted has not done what was requested, so its exit code is 130, as after the second Ctrl-C:
-whoever started it must not take half of a comparison for an equal lake. Ctrl-C is the success only of what lasts
-:func:`until_interrupt`.
+A command that is interrupted has not done what was requested, so its exit code is 130, as after the second Ctrl-C: half
+of a comparison does not show that the lake is equal. Ctrl-C is the success only of what lasts :func:`until_interrupt`.
 """
 
 from __future__ import annotations
