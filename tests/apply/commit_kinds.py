@@ -82,6 +82,17 @@ def versions(epoch: int, *values: tuple[int, int]) -> pa.Table:
     return pa.table({one.name: columns.get(one.name, more.get(one.name, [None] * count)) for one in HISTORY}, HISTORY)
 
 
+def version_changes(images: pa.Table, epoch: int) -> VersionChanges:
+    """The changes of a batch's images to a history."""
+    marker = Marker("p/t/history", epoch)
+    return VersionChanges("", HISTORY.names, ("id",), ("id", "v"), lambda: [fold_versions(images, ["id"])], marker)
+
+
+def ending(epoch: int, at_us: int) -> Ending:
+    """The end of all open versions, at a time."""
+    return Ending(0, epoch + 1, (epoch, 9, 9, 0), None, at_us)
+
+
 def in_process(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _ddl: str) -> Any:
     """What Spark's tasks return, one file a task."""
     batches = work(iter([pa.record_batch({"id": range(1)})]))

@@ -12,13 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate import delta as delta_room
-from headgate.apply import _version_changes as changes_module
-from headgate.apply._row_changes import Ending
-from headgate.apply._version_changes import VersionChanges
-from headgate.apply._versions import fold_versions
-from headgate.lake import Marker
-from tests.apply.commit_kinds import HISTORY, TIME, Scene, versions, without_spark
+from headgate.delta import read_rows
+from tests.apply.commit_kinds import HISTORY, TIME, Scene, ending, version_changes, versions, without_spark
 from tests.fix_carrier import SEQ
 
 IMAGES = pa.schema(
@@ -70,9 +65,7 @@ class Source:
 
 
 def write(scene: Scene, images: pa.Table, epoch: int) -> None:
-    marker = Marker("p/t/history", epoch)
-    changes = VersionChanges("", HISTORY.names, ("id",), ("id", "v"), lambda: [fold_versions(images, ["id"])], marker)
-    scene.upserts.apply_versions(scene.delta(), changes)
+    scene.upserts.apply_versions(scene.delta(), version_changes(images, epoch))
 
 
 def read(scene: Scene) -> dict[int, list[dict[str, Any]]]:
@@ -93,15 +86,14 @@ def test_versions_of_a_key_never_overlap(tmp_path: Path, count: int) -> None:
     for seed in range(count):
         source, scene = Source(random.Random(seed)), Scene(tmp_path / str(seed), str)
         begun = versions(1, *source.rows.items())
-        ended = Ending(0, 9, (1, 1, 9, 0), "u:1", 6_000_000).apply(versions(1, (1, 0)))
+        ended = ending(1, 6_000_000).apply(versions(1, (1, 0)))
         scene.make(pa.concat_tables([begun, ended]), schema=HISTORY)
         for epoch in range(2, 7):
             images = source.images(epoch, source.choice.randrange(1, 12))
             if len(images):
                 write(scene, images, epoch)
             if source.choice.random() < 0.2:
-                ending = Ending(0, epoch + 1, (epoch, 9, 9, 0), None, source.tick())
-                scene.upserts.change_rows(scene.delta(), ending, ("id",))
+                scene.upserts.change_rows(scene.delta(), ending(epoch, source.tick()), ("id",))
                 source.rows.clear()
         by_key = read(scene)
         open_rows = {key: rows[-1]["v"] for key, rows in by_key.items() if rows[-1]["_valid_to"] is None}
@@ -121,14 +113,14 @@ def test_no_ended_version_is_read_as_long_as_clocks_go_on(tmp_path: Path, monkey
 
     def counted(folder: str, file: Any, *about: Any) -> Any:
         read_files.append(file.path)
-        return delta_room.read_rows(folder, file, *about)
+        return read_rows(folder, file, *about)
 
     def image(op: str, epoch: int, at: int) -> pa.Table:
         line = {"_op": op, "id": 1, "v": 0, "_seq": {"epoch": epoch, "file": 1, "pos": epoch, "ordinal": 0}, "_ts": at}
         return pa.Table.from_pylist([line], schema=IMAGES)
 
     write(scene, image("d", 2, 10_000), 2)
-    monkeypatch.setattr(changes_module, "read_rows", counted)
+    monkeypatch.setattr("headgate.apply._version_changes.read_rows", counted)
     write(scene, image("c", 3, 12_000), 3)
     assert read_files == []
     write(scene, image("d", 4, 20_000), 4)
