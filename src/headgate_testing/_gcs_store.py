@@ -2,7 +2,7 @@
 
 That API is S3's with other headers (Google Cloud's documentation: "XML API", "Interoperability with other storage
 providers"), so MinIO stores, lists, and assembles uploads. This proxy translates the two differences of which clients
-make use: a condition on an object's generation, and the signature. It takes requests of anybody.
+make use: a condition on an object's generation, and the signature. It accepts unsigned requests.
 
 ``fake-gcs-server`` 1.56.1, which has the JSON API, does not serve obstore: it refuses plain PUTs and uploads in parts
 of the XML API.

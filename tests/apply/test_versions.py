@@ -187,7 +187,7 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     def full(*_args: object, **_more: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pieces_module.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(EngineError, match=f"images cannot be divided by key: {tmp_path}: No space left on device"):
         list(pieces(AppendVersions(DEFINITION, [part]), SCHEMA, tmp_path))
 
