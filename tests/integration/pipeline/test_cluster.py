@@ -91,6 +91,10 @@ def test_a_hook_whose_file_spark_ships(
 WRITES = Path(__file__).with_name("waiting_writes.py")
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)"
 SPECULATIVE = {"speculation": "true", "speculation.quantile": "0.5", "speculation.multiplier": "1.2"}
+ALL_AT_ONCE = {
+    "scheduler.minRegisteredResourcesRatio": "1.0", "scheduler.maxRegisteredResourcesWaitingTime": "120s",
+}  # fmt: skip
+"""No task begins before all executors are there."""
 LESS_TASKS = {"databricks.delta.snapshotPartitions": "1"}
 
 
@@ -265,7 +269,9 @@ def test_workers_killed_while_a_batch_is_read_and_before_it_is_written(
     """Their executors go with them. Another worker takes over; it may come later."""
     lake = tmp_path / "lake"
     with SparkCluster.start(workers=2) as cluster:
-        output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), {**settings_of(cluster), **with_jars()})
+        output = Elsewhere(
+            mysql_server, mysql_db, tmp_path, str(lake), {**settings_of(cluster), **ALL_AT_ONCE, **with_jars()}
+        )
         fill(output)
         with behind_a_proxy(output) as proxy:
             proxy.limit(200_000)
@@ -310,8 +316,9 @@ def test_a_task_that_stands_still_is_run_a_second_time(
     events, lake = tmp_path / "events", tmp_path / "lake"
     events.mkdir()
     settings = {
-        **settings_of(spark_cluster), **SPECULATIVE, **with_jars(), "speculation.minTaskRuntime": "100ms",
-        "eventLog.enabled": "true", "eventLog.dir": events.as_uri(), "eventLog.rolling.enabled": "false",
+        **settings_of(spark_cluster), **SPECULATIVE, **ALL_AT_ONCE, **with_jars(),
+        "speculation.minTaskRuntime": "100ms", "eventLog.enabled": "true",
+        "eventLog.dir": events.as_uri(), "eventLog.rolling.enabled": "false",
     }  # fmt: skip
     output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), settings)
     fill(output)
