@@ -189,7 +189,10 @@ def _client(bucket: Bucket, arguments_json: str) -> ObjectStore:
     arguments = json.loads(arguments_json)
     config: dict[str, Any] = arguments_of(bucket, lambda _: None) if arguments is None else arguments
     options: dict[str, Any] = {
-        "client_options": {"read_timeout": f"{_REQUEST_SECONDS}s", "timeout": f"{_ANSWER_SECONDS}s"},
+        "client_options": {
+            "read_timeout": f"{config.pop('request_seconds', _REQUEST_SECONDS)}s",
+            "timeout": f"{_ANSWER_SECONDS}s",
+        },
         "retry_config": {
             "max_retries": config.pop("max_retries", _RETRIES),
             "retry_timeout": timedelta(seconds=_RETRY_SECONDS),

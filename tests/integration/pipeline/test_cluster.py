@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -297,74 +296,3 @@ def test_workers_killed_while_a_batch_is_read_and_before_it_is_written(
             run_without_executors(output, tmp_path / "steps", lose, ["UPDATE one SET v = v + 1 WHERE id < 50"])
             output.command("run", "--once")
             check(output, lake)
-
-
-def speculative_tasks(folder: Path) -> int:
-    """How many second attempts Spark has begun, by its event logs."""
-    lines = (line for file in folder.rglob("*") if file.is_file() for line in file.read_text().splitlines())
-    starts = (line for line in lines if '"SparkListenerTaskStart"' in line)
-    return sum(bool(json.loads(line)["Task Info"]["Speculative"]) for line in starts if line.endswith("}"))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("ends", [False, True], ids=["stands-still", "goes-on-later"])
-def test_a_task_that_stands_still_is_run_a_second_time(
-    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster, ends: bool
-) -> None:
-    """Of both attempts one counts, also if the first one goes on while the second reads: the server has changed."""
-    events, lake = tmp_path / "events", tmp_path / "lake"
-    events.mkdir()
-    settings = {
-        **settings_of(spark_cluster), **SPECULATIVE, **ALL_AT_ONCE, **with_jars(),
-        "speculation.minTaskRuntime": "100ms", "eventLog.enabled": "true",
-        "eventLog.dir": events.as_uri(), "eventLog.rolling.enabled": "false",
-    }  # fmt: skip
-    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), settings)
-    fill(output)
-    with behind_a_proxy(output) as proxy:
-        proxy.limit(200_000)
-        with running(output, tmp_path):
-            wait_until(lambda: len(readers(spark_cluster, proxy)) == 2, "no tasks read", seconds=300, every=0.1)
-            stopped = readers(spark_cluster, proxy)[0]
-            stopped.suspend()
-            try:
-                output.do("UPDATE one SET v = v + 1", "UPDATE two SET v = v + 1 WHERE id % 2 = 0")
-                proxy.limit(None)
-                wait_until(lambda: speculative_tasks(events), "no second attempt begins", seconds=300, every=0.1)
-            finally:
-                if ends:
-                    stopped.resume()
-        output.command("run", "--once")
-        check(output, lake)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_executors_that_leave_between_reading_and_writing(
-    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster
-) -> None:
-    """By dynamic allocation: those that were idle for a second go, and others come for the tasks that write."""
-    lake, allocation = tmp_path / "lake", "dynamicAllocation"
-    settings = {
-        **settings_of(spark_cluster), **with_jars(), f"{allocation}.enabled": "true",
-        f"{allocation}.shuffleTracking.enabled": "true", f"{allocation}.minExecutors": "0",
-        f"{allocation}.maxExecutors": "2", f"{allocation}.executorIdleTimeout": "1s",
-        f"{allocation}.shuffleTracking.timeout": "1s", f"{allocation}.cachedExecutorIdleTimeout": "1s",
-    }  # fmt: skip
-    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), settings)
-    fill(output)
-    came = set[int]()
-
-    def lose() -> int:
-        there = executors(spark_cluster)
-        wait_until(lambda: not executors(spark_cluster), "executors do not leave", seconds=120, every=0.1)
-        came.update(there)
-        return len(there)
-
-    run_without_executors(output, tmp_path / "first", lose, ["UPDATE one SET v = v + 1 WHERE id < 50"])
-    output.do("UPDATE one SET v = v + 1", "DELETE FROM two WHERE id % 3 = 0", "INSERT INTO two VALUES (0, 0, 'y')")
-    run_without_executors(output, tmp_path / "second", lose, ["UPDATE two SET v = v + 1 WHERE id < 50"])
-    assert len(came) > 1
-    output.command("run", "--once")
-    check(output, lake)

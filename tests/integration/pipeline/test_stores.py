@@ -25,7 +25,7 @@ import pytest
 
 from headgate.delta import TableLog, creation, open_parquet, write_files
 from headgate.errors import CommitConflictError, CommitUnknownError, StoreUnavailableError, TargetError
-from headgate.stores import VARIABLE, Folder, _access, check_bucket, folder_of, share_credentials
+from headgate.stores import VARIABLE, Folder, check_bucket, folder_of, share_credentials
 from headgate_testing import BlobStore, GcsStore, Loss, LossyStore, ObjectStore, Proxy, wait_until
 from tests.delta.commits import commit
 
@@ -211,6 +211,12 @@ def until_done(work: Callable[[], Any]) -> tuple[Any, int]:
     return wait_until(tries, "the store is never reached")[0], missed
 
 
+def use_arguments(monkeypatch: pytest.MonkeyPatch, **arguments: int) -> None:
+    """Give the clients of all buckets these arguments."""
+    known = {bucket: {**others, **arguments} for bucket, others in json.loads(os.environ[VARIABLE]).items()}
+    monkeypatch.setenv(VARIABLE, json.dumps(known))
+
+
 def proxy_before(store: Store) -> Proxy:
     return Proxy("127.0.0.1", urlsplit(store.endpoint).port or 0)
 
@@ -224,12 +230,12 @@ def test_a_store_that_refuses_or_loses_requests(
     store: Store, kinds: Sequence[Loss], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read is what was written, whatever had to be repeated."""
-    monkeypatch.setattr(_access, "_RETRIES", 1)
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     choice, files = random.Random(seed), dict[str, bytes]()
     with store.lossy(seed) as lossy:
         folder = folder_of(f"{store.reach(lossy.endpoint)}/lake")
+        use_arguments(monkeypatch, max_retries=1)
         lossy.kinds, lossy.share, missed = kinds, 0.4, 0
         for number in range(40):
             name, data = f"part-{choice.randrange(5)}", f"{number}".encode() * choice.randrange(1, 5000)
@@ -257,12 +263,12 @@ def written(batch: pa.RecordBatch, path: str) -> list[str]:
 
 def test_commits_to_a_store_that_refuses_requests(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit that was acknowledged is there once, and none that was not."""
-    monkeypatch.setattr(_access, "_RETRIES", 1)
     with store.lossy(7) as lossy:
         path = f"{store.reach(lossy.endpoint)}/lake/t"
         actions = creation(COLUMNS, {})
         assert actions is not None
         commit(path, TableLog(path).refresh(), actions, "CREATE TABLE", {}, blind=True)
+        use_arguments(monkeypatch, max_retries=1)
         lossy.kinds, lossy.share, lossy.commit_share = REFUSALS, 0.2, 0.6
         made = []
         for number in range(15):
@@ -295,10 +301,10 @@ def test_a_large_file_is_read_by_several_requests(store: Store, monkeypatch: pyt
 
 def test_a_slow_store_is_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may take longer than the time after which an answer that stands still is given up."""
-    monkeypatch.setattr(_access, "_REQUEST_SECONDS", 2)
     data = np.random.default_rng(3).bytes(20 << 20)
     with proxy_before(store) as proxy:
         folder = folder_of(f"{store.reach(endpoint_of(proxy))}/lake")
+        use_arguments(monkeypatch, request_seconds=2)
         folder.put("large", data)
         proxy.limit(2 << 20)
         source = folder.open_input("large")
