@@ -38,6 +38,7 @@ SIZES = {
     "files": "--minutes 8 --retention-minutes 3",
     "endurance": "--batches 2000 --live-minutes 0",
     "relay": "--parts delay,tables,in,out,stall",
+    "scale": "--axes backlog,history,small,changing",
     "kafka": "",
 }  # fmt: skip
 """Arguments of each benchmark."""

@@ -1,7 +1,7 @@
 """Draws docs/pictures/ as SVG: what goes where, and how fresh tables are (from ``benchmarks/results``).
 
-``python -m tools.draw_pictures`` writes them, the page's, and those of docs/architecture/. A test compares them with
-what this would write.
+``python -m tools.draw_pictures`` writes them, how cost grows, the page's, and those of docs/architecture/. A test
+compares them with what this would write.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tools import draw_architecture, draw_page
+from tools import draw_architecture, draw_page, draw_scale
 from tools.pictures import ROOT, Box, arrow, picture, text
 
 FOLDER = ROOT / "docs" / "pictures"
@@ -108,7 +108,7 @@ def pictures() -> dict[Path, str]:
     """What to write, and where."""
     results = json.loads((RESULTS / "freshness.json").read_text())["results"]
     ours = {FOLDER / "overview.svg": overview(), FOLDER / "freshness.svg": freshness(results)}
-    return ours | draw_architecture.pictures() | draw_page.pictures()
+    return ours | draw_scale.pictures() | draw_architecture.pictures() | draw_page.pictures()
 
 
 if __name__ == "__main__":

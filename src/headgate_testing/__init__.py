@@ -1,10 +1,11 @@
 """For tests, benchmarks and examples: MySQL servers, replica pairs, a Kafka broker, a schema registry, object stores
-(S3 and Azure), a Spark cluster, axe-core for pages, a network proxy with faults, a store that loses answers, what a
-loss of power leaves, and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
+(S3, Azure and GCS), a Spark cluster, axe-core for pages, a network proxy with faults, a store that loses answers, what
+a loss of power leaves, and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
 """
 
 from headgate_testing._axe import axe_script
 from headgate_testing._blob_store import BlobStore
+from headgate_testing._gcs_store import GcsStore
 from headgate_testing._jars import s3_jars
 from headgate_testing._kafka import KafkaBroker
 from headgate_testing._lossy_store import Loss, LossyStore
@@ -21,6 +22,7 @@ __all__ = [
     "UNLOGGED_CASCADES",
     "URL_VARIABLE",
     "BlobStore",
+    "GcsStore",
     "KafkaBroker",
     "Loss",
     "LossyStore",

@@ -55,9 +55,16 @@ class BlobStore(OwnedProcesses):
         return cls(prepare_blob_store())
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """Variables that direct clients of Azure to it."""
-        return {"AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{self._port}/{ACCOUNT}"}
+    def endpoint(self) -> str:
+        """``http://127.0.0.1:PORT``."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def environment(self, endpoint: str | None = None) -> Mapping[str, str]:
+        """Return variables that direct clients of Azure to it.
+
+        :param endpoint: of a proxy before it.
+        """
+        return {"AZURE_STORAGE_ENDPOINT": f"{endpoint or self.endpoint}/{ACCOUNT}"}
 
     @property
     def hadoop_settings(self) -> Mapping[str, str]:

@@ -1,8 +1,10 @@
-"""An object store that loses requests and answers, at random: an HTTP proxy in front of one.
+"""An object store that loses or refuses requests and answers, at random: an HTTP proxy in front of one.
 
 A request that is chosen is lost before the store has it, or answered by a closed connection after the store has carried
-it out, or carried out late, when the client no longer waits. Clients repeat requests, so some are chosen together with
-all that follow for the same object, until so many are lost.
+it out, or carried out late, when the client no longer waits; or it is refused for now, as by a store that is too busy.
+Clients repeat requests, so some are chosen together with all that follow for the same object, until so many are lost.
+
+A slow network to a store, or one that is cut, is :class:`headgate_testing.Proxy`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import enum
 import random
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +21,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Loss", "LossyStore"]
+__all__ = ["Answer", "Loss", "LossyStore"]
+
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers and body."""
 
 _LATE_SECONDS: Final = 0.3
 _MOST_TOGETHER: Final = 16
@@ -37,6 +42,16 @@ class Loss(enum.Enum):
     """The answer: the store has carried the request out."""
     LATE = enum.auto()
     """The answer; and the store carries the request out some time later."""
+    BUSY = enum.auto()
+    """The request, by an answer: 503, as S3's ``SlowDown`` and Azure's ``ServerBusy``."""
+    THROTTLED = enum.auto()
+    """The same by 429, GCS's answer to too many requests."""
+
+
+_REFUSALS: Final = {Loss.BUSY: 503, Loss.THROTTLED: 429}
+_REFUSAL: Final = (
+    b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
+)
 
 
 class LossyStore:
@@ -53,6 +68,8 @@ class LossyStore:
         self._rest: dict[str, int] = {}
         self.share = self.commit_share = 0.0
         """Shares of the requests that are chosen: of all, and of those that put a commit into a table's log."""
+        self.kinds: Sequence[Loss] = tuple(Loss)
+        """What may be lost of a request that is chosen; ``LATE`` of commits only."""
         self.lost: Counter[tuple[str, Loss]] = Counter()
         """Number of lost requests, by method and loss; those that put a commit have the method ``COMMIT``."""
         self._server = _Server(self)
@@ -91,13 +108,11 @@ class LossyStore:
                 return None
             elif is_commit and self._choice.random() < 0.5:
                 self._rest[path] = self._choice.randrange(1, _MOST_TOGETHER)
-            loss: Loss = self._choice.choice([*Loss] if is_commit else [Loss.BEFORE, Loss.AFTER])
+            loss: Loss = self._choice.choice([one for one in self.kinds if is_commit or one is not Loss.LATE])
             self.lost["COMMIT" if is_commit else method, loss] += 1
             return loss
 
-    def forward(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
+    def forward(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Have the store carry a request out; return status, headers and body of its answer."""
         host, _, port = self._target.partition(":")
         connection = HTTPConnection(host, int(port), timeout=60)
@@ -131,7 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
         request = self.command, self.path, headers, body
         loss = store.choose(self.command, unquote(urlsplit(self.path).path))
         self.close_connection = loss is not None
-        if loss is Loss.LATE:
+        if loss in _REFUSALS:
+            self._answer(_REFUSALS[loss], [("Content-Type", "application/xml"), ("Retry-After", "0")], _REFUSAL)
+        elif loss is Loss.LATE:
             timer = threading.Timer(_LATE_SECONDS, _forward_late, (store, *request))
             timer.daemon = True
             timer.start()

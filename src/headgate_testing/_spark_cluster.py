@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -36,8 +37,9 @@ class SparkCluster(OwnedProcesses):
         with self.stop_on_failure():
             address = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(free_port())]
             self._start("master", "org.apache.spark.deploy.master.Master", self._accepts_connections, *address)
-            for number in range(workers):
-                self._start_worker(f"worker-{number}", memory_mb)
+            self._memory_mb, self._workers = memory_mb, list[subprocess.Popen[bytes]]()
+            for _ in range(workers):
+                self.start_worker()
 
     @classmethod
     def start(cls, workers: int = 2, memory_mb: int = 1536, *, bare: bool = False) -> SparkCluster:
@@ -53,15 +55,29 @@ class SparkCluster(OwnedProcesses):
         """``spark://127.0.0.1:PORT``."""
         return f"spark://127.0.0.1:{self._port}"
 
-    def _start_worker(self, name: str, memory_mb: int) -> None:
+    def start_worker(self) -> None:
+        """Start one more worker, and wait until the master knows it.
+
+        :raises ConnectError: it did not start.
+        """
+        name = f"worker-{len(self._workers)}"
         work = self.folder / name
         work.mkdir()
-        size = ["--cores", "1", "--memory", f"{memory_mb}m", "--work-dir", str(work)]
+        size = ["--cores", "1", "--memory", f"{self._memory_mb}m", "--work-dir", str(work)]
         where = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
         worker = "org.apache.spark.deploy.worker.Worker"
-        self._start(name, worker, lambda: self._has_registered(name), *size, *where, self.master)
+        self._workers.append(self._start(name, worker, lambda: self._has_registered(name), *size, *where, self.master))
 
-    def _start(self, name: str, java_class: str, answers: Callable[[], bool], *arguments: str) -> None:
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker (SIGKILL). Its executors then end by themselves.
+
+        :param number: from 0, in the order of their starts.
+        """
+        self.end(self._workers[number])
+
+    def _start(
+        self, name: str, java_class: str, answers: Callable[[], bool], *arguments: str
+    ) -> subprocess.Popen[bytes]:
         modules = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYSPARK_PYTHON": sys.executable}
         bare = {"PYTHONPATH": "", "PYSPARK_PYTHON": "", "NUMBA_CACHE_DIR": ""}
         env = {
@@ -72,7 +88,7 @@ class SparkCluster(OwnedProcesses):
             **(bare if self._bare else modules),
         }
         command = [str(spark_home() / "bin/spark-class"), java_class, *arguments]
-        self.launch(name, command, answers, env)
+        return self.launch(name, command, answers, env)
 
     def _has_registered(self, worker: str) -> bool:
         return _REGISTERED in self.log_file(worker).read_text(errors="replace")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.apply import _shares
 from headgate.apply._images import fold
-from headgate.apply._shares import Shares
+from headgate.apply._shares import Shares, unpacked
 from headgate.apply._staged_rows import Changes, Written, _join, write_changes
 from headgate.delta import CommitPlan, Snapshot, TableLog, commit
 from headgate.delta.vectors import read_vector, rows_of
@@ -108,6 +110,39 @@ def test_deletions_alone_write_no_file(tmp_path: Path) -> None:
     assert files.keys.count == 2
     assert files.actions(np.zeros(2, np.bool_)) == []
     assert not list(tmp_path.iterdir())
+
+
+@dataclass
+class Tasks:
+    """A frame of Spark, of whose tasks each has a share."""
+
+    shares: Sequence[pa.Table]
+    returned: list[pa.RecordBatch] = field(default_factory=list)
+
+    def mapInArrow(  # noqa: N802 - Spark's name
+        self, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _ddl: str
+    ) -> Self:
+        self.returned = [batch for one in self.shares for batch in run(iter(one.to_batches(max_chunksize=7)))]
+        return self
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - as above
+        return pa.Table.from_batches(self.returned)
+
+
+def test_a_task_holds_and_returns_the_keys_of_its_share_in_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So neither it nor a value that passes through the JVM grows with the batch."""
+    monkeypatch.setattr(_shares, "_PACKED_TOGETHER", 20)
+    rows = [("d" if pos % 5 == 0 else "u", f"key {pos}", pos) for pos in range(300)]
+    tasks: Any = Tasks([images(rows[:200]), images(rows[200:])])
+    last: Callable[[pa.Table], pa.Table] = partial(fold, key=["id"])
+    files = written(Changes("", ("id", "_seq"), ("id",), last, Shares(lambda: tasks, iter)), tmp_path)
+    groups = [unpacked(value.as_buffer()) for batch in tasks.returned for value in batch["images"]]
+    assert max(group.num_rows for group in groups) < 20 + 7
+    assert sum(group.num_rows for group in groups) == 300
+    assert sum(len(names) for batch in tasks.returned for names in batch["files"].to_pylist()) == 2
+    assert counted(tmp_path, files.actions(np.zeros(300, np.bool_))) == sorted((k, p) for op, k, p in rows if op == "u")
 
 
 @given(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from headgate.apply._version_changes import VersionChanges
 from headgate.apply._versions import fold_versions
 from headgate.carrier import Images, Part
 from headgate.decide.actions import AppendVersions
+from headgate.errors import EngineError
 from headgate.lake import Marker
 from tests.apply import commit_kinds
 from tests.apply.commit_kinds import Scene, without_spark
@@ -154,6 +157,43 @@ def test_pieces_have_the_versions_of_the_whole_batch(monkeypatch: pytest.MonkeyP
             joined = pa.concat_tables([getattr(one, name) for one in folded])
             assert by(order, joined) == by(order, getattr(whole, name)), f"history {seed}: {images}"
     assert several > 30
+
+
+def test_images_are_read_once_however_many_pieces_they_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    images = arrow([("c", key, 0, float(key), key, None) for key in range(4000)])
+    read = 0
+
+    def counted(part: Part) -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for batch in stored(part):
+            read += batch.num_rows
+            yield batch
+
+    stored = Part.record_batches
+    monkeypatch.setattr(Part, "record_batches", counted)
+    part = Part("shop.t", "rows", "")
+    for batch in images.to_batches(max_chunksize=100):
+        part.add(Images.of("rows", DEFINITION, batch))
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", part.size // 20)
+    divided = [*pieces(AppendVersions(DEFINITION, [part]), SCHEMA, tmp_path)]
+    assert len(divided) > 20
+    assert read == 4000
+    assert sorted(key for piece in divided for key in piece["k"].to_pylist()) == [*range(4000)]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    part = Part("shop.t", "rows", "")
+    for batch in arrow([("c", key, 0, float(key), key, None) for key in range(100)]).to_batches():
+        part.add(Images.of("rows", DEFINITION, batch))
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", part.size // 4)
+
+    def full(*_args: object, **_more: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(EngineError, match=f"images cannot be divided by key: {tmp_path}: No space left on device"):
+        list(pieces(AppendVersions(DEFINITION, [part]), SCHEMA, tmp_path))
 
 
 def by(names: list[str], table: pa.Table) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog import Column, TableDef
+from headgate.catalog import Column, TableDef, TableStats
 from headgate.offsets import ChunkSpec, SnapshotProgress
-from headgate.snapshot import advance, first_chunk_bounds, next_chunk
+from headgate.snapshot import advance, first_chunk_bounds, next_chunk, rows_of_chunk
 
 TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
 
@@ -127,3 +127,16 @@ def test_a_table_without_a_key_is_one_chunk() -> None:
     chunk = next_chunk(server.query, table, progress, 1)
     assert chunk == ChunkSpec("d.t", 0)
     assert next_chunk(server.query, table, advance(progress, chunk, 1), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("stats", "rows"),
+    [
+        (None, 20_000), (TableStats("InnoDB", 0, 0), 20_000), (TableStats("InnoDB", 10**6, 10**8), 20_000),
+        (TableStats("InnoDB", 1000, 1000 << 20), 32), (TableStats("InnoDB", 3, 300 << 20), 1),
+        (TableStats("InnoDB", 0, 16384), 2048),
+    ],
+)  # fmt: skip
+def test_a_chunk_of_large_rows_has_few(stats: TableStats | None, rows: int) -> None:
+    """What one takes is bounded in bytes."""
+    assert rows_of_chunk(stats, 20_000, 32 << 20) == rows

@@ -83,6 +83,8 @@ class FakeServer:
     created_s: int = 0
     """Transactions whose headers were read, and where the read began."""
     key_type: str = "int"
+    row_bytes: int = 0
+    """What each row takes, by the server's statistics; 0: unknown."""
     connects: int = 1
     query_count: int = 0
     fails: list[Exception] = field(default_factory=list)
@@ -149,7 +151,8 @@ class FakeServer:
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         names = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
-        return {table: TableStats("InnoDB", len(self.rows(table)), 0) for table in names}
+        counts = {table: len(self.rows(table)) for table in names}
+        return {table: TableStats("InnoDB", count, count * self.row_bytes) for table, count in counts.items()}
 
     def definition(self, table: str) -> TableDef | None:
         return self.definitions(exact_patterns([table])).get(table)

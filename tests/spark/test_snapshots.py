@@ -35,6 +35,24 @@ def test_a_table_whose_key_has_changed_begins_again_at_once(tables: int) -> None
     assert {chunk.table for chunk in after.chunks if chunk.lo is None} == {*names}
 
 
+@pytest.mark.parametrize(("row_bytes", "rows"), [(0, 100), (1 << 20, 100), (32 << 20, 4), (1 << 30, 1)])
+def test_chunks_of_wide_rows_have_fewer(row_bytes: int, rows: int) -> None:
+    """A task holds a chunk in memory, also of a later batch."""
+    server = FakeServer()
+    server.create("d.t", {*range(1, 301)})
+    server.row_bytes = row_bytes
+    settings = PlanSettings(TablePatterns(["d.*"]), 1, 100, 1)
+    plan = SnapshotPlan(settings)
+    plan.enqueue(["d.t"], {})
+    plan.plan_chunks(server)
+    later = SnapshotPlan(settings, plan.state())
+    later.plan_chunks(server)
+    for chunks in (plan.chunks, later.chunks):
+        bounds = [(chunk.lo, chunk.hi) for chunk in chunks]
+        widths = [int(hi[0]) - int(lo[0] if lo else 0) for lo, hi in bounds if hi]
+        assert set(widths) == {rows}
+
+
 def requested(server: FakeServer, plan: SnapshotPlan) -> SnapshotPlan:
     """The plan after a batch in which a blocking snapshot of the table began."""
     queue_snapshot(plan, "d.t", SnapshotRequest(("one",), blocking=True))

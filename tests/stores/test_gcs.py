@@ -1,4 +1,4 @@
-"""Requests to GCS, which no server of tests has whole: a file that must not exist is put under that condition."""
+"""Requests to GCS without a server: a file that must not exist is put under that condition."""
 
 from __future__ import annotations
 

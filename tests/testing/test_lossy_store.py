@@ -69,6 +69,10 @@ def test_a_request_or_its_answer_is_lost(store: Store, monkeypatch: pytest.Monke
             request(lossy, "PUT", "/a", b"content")
             assert request(lossy, "GET", "/a") == b"content"
             return
+        if loss in (Loss.BUSY, Loss.THROTTLED):
+            assert b"SlowDown" in request(lossy, "PUT", "/a", b"content")
+            assert "/a" not in store.objects
+            return
         with pytest.raises((OSError, HTTPException)):
             request(lossy, "PUT", "/a", b"content")
         if loss is Loss.LATE:
@@ -82,4 +86,7 @@ def test_what_is_spared_is_never_lost() -> None:
         assert lossy.choose("PUT", "/lake/checkpoint/_delta_log/1.json") is None
         losses = {lossy.choose("PUT", f"/lake/t/_delta_log/{number}.json") for number in range(100)}
         assert losses == {*Loss}
-        assert lossy.choose("GET", "/lake/t/a.parquet") in (Loss.BEFORE, Loss.AFTER)
+        reads = {lossy.choose("GET", f"/lake/t/{number}.parquet") for number in range(100)}
+        assert reads == {*Loss} - {Loss.LATE}
+        lossy.kinds = (Loss.BUSY,)
+        assert lossy.choose("GET", "/lake/t/a.parquet") is Loss.BUSY

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -153,7 +154,7 @@ def completed_changes(
     schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
 
     def images() -> Iterator[pa.RecordBatch]:
-        for piece in pieces(action, schema):
+        for piece in pieces(action, schema, _local_folder()):
             folded = fold_partial(piece, key, action.bound, form)
             completed = complete(folded, find, key, fills, form, since=action.since)
             note(completed)
@@ -182,7 +183,7 @@ def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
         row_columns(definition, Form.HISTORY),
         definition.key,
         list(definition.types),
-        lambda: (fold_versions(piece, definition.key) for piece in pieces(action, schema)),
+        lambda: (fold_versions(piece, definition.key) for piece in pieces(action, schema, _local_folder())),
         marker,
         action.exact_since,
     )
@@ -235,6 +236,13 @@ def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
 def _are_few(spark: SparkSession, parts: Sequence[Part]) -> bool:
     """Whether this process folds the images, without a job."""
     return sum(part.size for part in parts) <= _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
+
+
+def _local_folder() -> Path:
+    """Return a folder of this process's machine, in Spark's."""
+    from pyspark import SparkFiles
+
+    return Path(SparkFiles.getRootDirectory())
 
 
 def _aligned(

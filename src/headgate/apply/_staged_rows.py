@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.apply._counted import CountedChanges
-from headgate.apply._shares import Shares, packed, unpacked
+from headgate.apply._shares import PackedRows, Shares, unpacked
 from headgate.delta import Keys, Sequences, VectorFile, keys_of, positions_of, write_files
 from headgate.lake import CommitBase, fit
 
@@ -29,6 +29,8 @@ __all__ = ["Changes", "Written", "write_all", "write_changes"]
 
 _DELETES: Final = ("b", "d")
 _ROW: Final = "_row"
+_WRITTEN: Final = pa.schema([("files", pa.list_(pa.string())), ("images", pa.binary())])
+"""What tasks return: keys and ``_seq`` of rows, a group in each row, and with a task's last group its files."""
 
 
 @dataclass(frozen=True)
@@ -107,26 +109,28 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
     key, schema, codec, names, leaves = tuple(changes.key), base.schema, base.codec, base.names, base.leaves
     row_columns = frozenset(changes.columns)
 
-    def write(batches: Iterable[pa.RecordBatch]) -> tuple[list[str], pa.Table]:
-        key_rows: list[pa.RecordBatch] = []
-
+    def write(batches: Iterable[pa.RecordBatch], note_keys: Callable[[pa.RecordBatch], None]) -> list[str]:
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                key_rows.append(batch.select([*key, "_seq", "_op"]))
+                note_keys(batch.select([*key, "_seq", "_op"]))
                 yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, row_columns)
 
-        added = list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names, leaves))
-        return added, pa.Table.from_batches(key_rows) if key_rows else pa.table({})
+        return list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names, leaves))
 
     images = changes.images
     if not isinstance(images, Shares):
-        return _join([write(images)], changes, base, folder)
+        key_rows: list[pa.RecordBatch] = []
+        added = write(images, key_rows.append)
+        return _join([(added, pa.Table.from_batches(key_rows))] if key_rows else [], changes, base, folder)
     expand = images.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        added, key_rows = write(expand(batches))
-        if key_rows.num_rows:
-            yield pa.RecordBatch.from_pydict({"files": [added], "images": [packed(key_rows)]})
+        packed_keys = PackedRows()
+        added = write(expand(batches), packed_keys.add)
+        groups = packed_keys.take()
+        while groups:
+            files = [] if len(groups) > 1 else added  # with the last ones, so that they come in the order of the rows
+            yield pa.RecordBatch.from_pydict({"files": [files], "images": [groups.pop(0)]}, schema=_WRITTEN)
 
     parts = images.data().mapInArrow(run, "files array<string>, images binary").toArrow()
     opened = [unpacked(rows.as_buffer()) for rows in parts["images"]]

@@ -131,7 +131,7 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         f"tables = [{', '.join(map(_quoted, chosen))}]",
         '# snapshot_mode = "initial"                 # or "initial_only", "no_data", "when_needed", "always"',
         '# start = "current"                         # "no_data", "initial": or "earliest", a time, a GTID set',
-        "# chunk_rows = 250000                       # rows of a snapshot chunk",
+        "# chunk_rows = 250000                       # most rows of a snapshot chunk",
         "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
         f"# signal_table = {_quoted(first.partition('.')[0] + '.signals')}    # (id, type, data): inserts are signals",
         '# skip = []                                 # leaves out "insert", "update", "delete", "truncate"',

@@ -245,12 +245,16 @@ class _SnapshotReader:
         yield from keyless_rows
 
     def _plan(self, table: TableDef) -> Iterator[Chunk]:
-        from headgate.snapshot import advance, first_chunk_bounds, next_chunk
+        from headgate.catalog import exact_patterns, load_stats
+        from headgate.snapshot import CHUNK_BYTES, advance, first_chunk_bounds, next_chunk, rows_of_chunk
 
-        progress = first_chunk_bounds(self._connection.query, table, epoch=0, rows=self._chunk_rows)
-        while chunk := next_chunk(self._connection.query, table, progress, self._chunk_rows):
+        query, name = self._connection.query, table.full_name
+        stats = load_stats(query, exact_patterns([name])).get(name)
+        rows = rows_of_chunk(stats if stats is not None and stats.rows else None, self._chunk_rows, CHUNK_BYTES)
+        progress = first_chunk_bounds(query, table, epoch=0, rows=rows)
+        while chunk := next_chunk(query, table, progress, rows):
             yield chunk
-            progress = advance(progress, chunk, self._chunk_rows)
+            progress = advance(progress, chunk, rows)
 
     def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
         from headgate.replication import ImageBatch

@@ -43,7 +43,9 @@ class SourceSettings(ServerLogin):
         description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins; wildcards"
         " leave out working tables of gh-ost and pt-online-schema-change"
     )
-    chunk_rows: int = Field(250_000, ge=1, description="rows of a snapshot chunk")
+    chunk_rows: int = Field(
+        250_000, ge=1, description="most rows of a snapshot chunk; fewer of wide rows: a chunk has about 128 MB at most"
+    )
     max_rows_per_batch: int | None = Field(
         None, ge=1, description="changes in a batch, roughly; a transaction is never divided"
     )

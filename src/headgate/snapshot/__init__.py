@@ -3,7 +3,7 @@
 from headgate.carrier import HighWatermark, Redo
 from headgate.offsets import ChunkSpec as Chunk
 from headgate.snapshot._locks import TableLocks
-from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk, same_order
+from headgate.snapshot._plan import CHUNK_BYTES, advance, first_chunk_bounds, next_chunk, rows_of_chunk, same_order
 from headgate.snapshot._reader import check_server, read_chunks
 from headgate.snapshot._request import ChunkOptions, ChunkRead
 from headgate.snapshot._undo import undo
@@ -12,6 +12,7 @@ from headgate.snapshot.keys import bound_columns, literal_expression, readable_b
 from headgate.snapshot.ranges import in_range
 
 __all__ = [
+    "CHUNK_BYTES",
     "Chunk",
     "ChunkOptions",
     "ChunkRead",
@@ -28,6 +29,7 @@ __all__ = [
     "next_chunk",
     "read_chunks",
     "readable_bound",
+    "rows_of_chunk",
     "same_order",
     "undo",
 ]

@@ -30,18 +30,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.catalog import INTEGERS, Column, TableDef, TableStats
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec, SnapshotProgress
 from headgate.snapshot.keys import bound_columns, key_order, literal_expression, range_condition
 
-__all__ = ["advance", "first_chunk_bounds", "next_chunk", "same_order"]
+__all__ = ["CHUNK_BYTES", "advance", "first_chunk_bounds", "next_chunk", "rows_of_chunk", "same_order"]
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 
+CHUNK_BYTES: Final = 128 << 20
+"""Most bytes of a chunk, as the server stores its rows: a reader holds a whole chunk in memory, some of it several
+times. Rows of the default chunk reach it if they have more than 500 bytes."""
 _SPARSE: Final = 2
 """Key values per row (by the server's estimate) above which rows are counted. InnoDB's estimates are within a factor of
 about two, so a calculated chunk has at least about a quarter of the rows it may have."""
+
+
+def rows_of_chunk(stats: TableStats | None, wanted: int, most_bytes: int) -> int:
+    """Return the rows of a chunk: ``wanted``, or fewer if rows are so wide that a reader would hold more than
+    ``most_bytes`` of them.
+
+    :param stats: the server's statistics; None: unknown. The estimate for a few rows may be 0.
+    """
+    if stats is None or not stats.data_bytes:
+        return wanted
+    return max(1, min(wanted, most_bytes * max(stats.rows, 1) // stats.data_bytes))
 
 
 def first_chunk_bounds(

@@ -190,10 +190,10 @@ class TablesAsOf:
 
 
 def _chunk_rows(wanted: int, stats: TableStats | None) -> int:
-    """Return the rows of a chunk: fewer than wanted if they are so wide that they would exceed ``_PART_BYTES``."""
-    if stats is None or not stats.rows:
-        return wanted
-    return max(1, min(wanted, _PART_BYTES * stats.rows // max(1, stats.data_bytes)))
+    """Return the rows of a chunk."""
+    from headgate.snapshot import rows_of_chunk
+
+    return rows_of_chunk(stats if stats is not None and stats.rows else None, wanted, _PART_BYTES)
 
 
 def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

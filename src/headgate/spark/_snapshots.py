@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
+from headgate.catalog import INTEGERS, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.errors import ConfigError, DefiniteServerError, TransientServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotRequest, SnapshotState, TableRead
 from headgate.policies import DEFAULT, Policies
@@ -101,6 +101,7 @@ class SnapshotPlan:
         """By ``db.table``: approximate rows of the chunks."""
         self._was_pending = {read.table for read in self.reads.pending()}
         self._definitions: dict[str, TableDef] = {}
+        self._stats: dict[str, TableStats | None] = {}
 
     def state(self) -> SnapshotState:
         return SnapshotState(tuple(self.reads), tuple(self.chunks))
@@ -222,13 +223,13 @@ class SnapshotPlan:
             return
         if self._refused(server, definition, request):
             return
-        stats = server.tables(exact_patterns([table])).get(table) if request.filter is None else None
+        stats = self._stats_of(server, table) if request.filter is None else None
         try:
             progress = first_chunk_bounds(
                 server.query,
                 definition,
                 epoch=self.settings.epoch,
-                rows=rows,
+                rows=self._rows_of_chunk(server, table, rows),
                 rows_estimate=stats.rows if stats else 0,
                 condition=request.filter,
                 surrogate=request.surrogate,
@@ -292,6 +293,7 @@ class SnapshotPlan:
             if self._refused(server, definition, request) or self._rekeyed(definition, request, progress):
                 return False
             self._definitions[table] = definition
+        rows = self._rows_of_chunk(server, table, rows)
         try:
             chunk = next_chunk(
                 server.query, definition, progress, rows, condition=request.filter, surrogate=request.surrogate
@@ -305,6 +307,18 @@ class SnapshotPlan:
         self.reads.hand_out(table, progress)
         self._add(chunk, rows, _weight(chunk, progress, rows, self.settings.chunk_rows))
         return True
+
+    def _stats_of(self, server: Server, table: str) -> TableStats | None:
+        if table not in self._stats:
+            self._stats[table] = server.tables(exact_patterns([table])).get(table)
+        return self._stats[table]
+
+    def _rows_of_chunk(self, server: Server, table: str, rows: int) -> int:
+        """Return the rows of a table's next chunk, at most ``rows``."""
+        from headgate.snapshot import CHUNK_BYTES, rows_of_chunk
+
+        stats = self._stats_of(server, table)
+        return rows_of_chunk(stats if stats is not None and stats.rows else None, rows, CHUNK_BYTES)
 
     def _rekeyed(self, definition: TableDef, request: SnapshotRequest, progress: SnapshotProgress) -> bool:
         """Whether the table's key or its order is not the planned ranges' any more; its snapshot then starts again, or

@@ -57,6 +57,11 @@ _EXPIRED: Final = ("ExpiredToken", "RequestTimeTooSkewed")
 """Refusals that end once credentials are renewed or the clock is right."""
 _RETRIES: Final = 4
 _REQUEST_SECONDS: Final = 60
+"""Time after which a request without progress is given up: until its answer begins, so until it is sent, and between
+two parts of the answer."""
+_ANSWER_SECONDS: Final = 900
+"""The same for all of an answer, however steadily it comes. Obstore has no larger requests than a file of a log, or of
+images, at once."""
 _RETRY_SECONDS: Final = 60
 _LOCATION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 """Variables by which AWS's environment locates a bucket; without them AWS is queried."""
@@ -184,7 +189,10 @@ def _client(bucket: Bucket, arguments_json: str) -> ObjectStore:
     arguments = json.loads(arguments_json)
     config: dict[str, Any] = arguments_of(bucket, lambda _: None) if arguments is None else arguments
     options: dict[str, Any] = {
-        "client_options": {"timeout": f"{_REQUEST_SECONDS}s"},
+        "client_options": {
+            "read_timeout": f"{config.pop('request_seconds', _REQUEST_SECONDS)}s",
+            "timeout": f"{_ANSWER_SECONDS}s",
+        },
         "retry_config": {
             "max_retries": config.pop("max_retries", _RETRIES),
             "retry_timeout": timedelta(seconds=_RETRY_SECONDS),

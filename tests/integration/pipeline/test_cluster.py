@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
-from headgate_testing import MySQLServer, ObjectStore, SparkCluster, s3_jars, wait_until
+from headgate_testing import MySQLServer, ObjectStore, Proxy, SparkCluster, s3_jars, wait_until
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.integration.outside import lake_rows, operations, source_rows
 
@@ -87,6 +90,10 @@ def test_a_hook_whose_file_spark_ships(
 WRITES = Path(__file__).with_name("waiting_writes.py")
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)"
 SPECULATIVE = {"speculation": "true", "speculation.quantile": "0.5", "speculation.multiplier": "1.2"}
+ALL_AT_ONCE = {
+    "scheduler.minRegisteredResourcesRatio": "1.0", "scheduler.maxRegisteredResourcesWaitingTime": "120s",
+}  # fmt: skip
+"""No task begins before all executors are there."""
 LESS_TASKS = {"databricks.delta.snapshotPartitions": "1"}
 
 
@@ -112,9 +119,10 @@ def kill_executors(cluster: SparkCluster) -> int:
     return len(killed)
 
 
-def run_without_executors(output: Elsewhere, cluster: SparkCluster, steps: Path, meanwhile: Iterable[str]) -> str:
-    """``headgate run --once``: whenever a batch was read, all executors are killed before it is written.
+def run_without_executors(output: Elsewhere, steps: Path, lose: Callable[[], int], meanwhile: Iterable[str]) -> str:
+    """``headgate run --once``: whenever a batch was read, executors are lost before it is written.
 
+    :param lose: makes them go; returns how many there were.
     :param meanwhile: statements after the first batch was read.
     """
     steps.mkdir()
@@ -129,7 +137,7 @@ def run_without_executors(output: Elsewhere, cluster: SparkCluster, steps: Path,
         try:
             while wait_until(goes_on, "no batch was read", seconds=600) and process.poll() is None:
                 output.do(*(meanwhile if number == 0 else ()))
-                assert kill_executors(cluster) or number
+                assert lose() or number
                 (steps / f"write-{number}").touch()
                 number += 1
         finally:
@@ -172,14 +180,18 @@ def test_executors_killed_between_reading_and_writing(
         *(f"INSERT INTO {name} {ROWS} SELECT i, i, REPEAT('x', 200) FROM n" for name in tables),
     )
     ddl = ["ALTER TABLE keyed ADD COLUMN extra INT", "TRUNCATE TABLE emptied"]
+
+    def lose() -> int:
+        return kill_executors(spark_cluster)
+
     run_without_executors(
-        output, spark_cluster, tmp_path / "first", [*ddl, *(f"INSERT INTO {t} VALUES (0, 0, 'y')" for t in tables[2:])]
+        output, tmp_path / "first", lose, [*ddl, *(f"INSERT INTO {t} VALUES (0, 0, 'y')" for t in tables[2:])]
     )
     output.do("INSERT INTO emptied SELECT id, v, t FROM keyed")
     changes = [f"UPDATE {name} SET v = v + 1, t = REPEAT('z', 200) WHERE id % 3 > 0" for name in tables]
     partial = ["SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE keyed SET v = 7 WHERE id % 100 = 5"]
     output.do(*changes, *(partial if mode == "current" else []))
-    run_without_executors(output, spark_cluster, tmp_path / "second", ["ALTER TABLE keyed COMMENT 'x'"])
+    run_without_executors(output, tmp_path / "second", lose, ["ALTER TABLE keyed COMMENT 'x'"])
     output.command("run", "--once")
     assert f"all {len(tables)} tables are equal" in output.command("verify")
     if not on_s3:
@@ -188,3 +200,99 @@ def test_executors_killed_between_reading_and_writing(
             rows = lake_rows(f"{lake}/{mysql_db}/{name}", ["id", "v", "t"], where=where)
             assert rows == source_rows(mysql_server, f"{mysql_db}.{name}", "id, v, t")
         assert not (tmp_path / "lake/_headgate/images").exists()
+
+
+# --- a worker is killed, a task stands still, executors leave
+
+
+@contextlib.contextmanager
+def behind_a_proxy(output: Elsewhere) -> Iterator[Proxy]:
+    """The pipeline reads its server through a proxy, in chunks that take as long as the proxy makes them."""
+    with Proxy(output.server.host, output.server.port) as proxy:
+        text = output.file.read_text().replace(output.server.url, proxy.url).replace("_rows = 100", "_rows = 2000")
+        output.file.write_text(text)
+        yield proxy
+
+
+def readers(cluster: SparkCluster, proxy: Proxy) -> list[psutil.Process]:
+    """The executors' Python processes that are connected to the server."""
+    connected = []
+    for executor in executors(cluster):
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(executor).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if proxy.port in {port for one in process.net_connections("tcp") for port in one.raddr[1:]}:
+                        connected.append(process)
+    return connected
+
+
+@contextlib.contextmanager
+def running(output: Elsewhere, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``headgate run --once``, which has to end by itself with 0."""
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-m", "headgate.cli", "run", "--once", str(output.file)]
+    log = folder / "run.log"
+    with log.open("wb") as out, subprocess.Popen(command, env=env, stdout=out, stderr=out) as process:
+        try:
+            yield process
+            assert process.wait(600) == 0, log.read_text()
+        finally:
+            process.kill()
+
+
+def fill(output: Elsewhere) -> None:
+    output.do(
+        "SET SESSION cte_max_recursion_depth = 10000",
+        *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT, t VARCHAR(500))" for name in ("one", "two")),
+        *(f"INSERT INTO {name} {ROWS} SELECT i, i, REPEAT('x', 500) FROM n" for name in ("one", "two")),
+    )
+
+
+def check(output: Elsewhere, lake: Path) -> None:
+    """All rows are in the lake, each change once in the changelog, and no images are left."""
+    assert "all 2 tables are equal" in output.command("verify")
+    for name in ("one", "two"):
+        rows = lake_rows(str(lake / output.db / name), ["id", "v", "t"])
+        assert rows == source_rows(output.server, f"{output.db}.{name}", "id, v, t")
+        logged = Counter(lake_rows(str(lake / "_changelog" / output.db / name), ["_op", "id", "v"]))
+        assert {*logged.values()} == {1}, logged.most_common(3)
+        assert {(row[1], row[2]) for row in logged} >= {(row[0], row[1]) for row in rows}
+    assert not (lake / "_headgate/images").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_workers_killed_while_a_batch_is_read_and_before_it_is_written(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
+) -> None:
+    """Their executors go with them. Another worker takes over; it may come later."""
+    lake = tmp_path / "lake"
+    with SparkCluster.start(workers=2) as cluster:
+        output = Elsewhere(
+            mysql_server, mysql_db, tmp_path, str(lake), {**settings_of(cluster), **ALL_AT_ONCE, **with_jars()}
+        )
+        fill(output)
+        with behind_a_proxy(output) as proxy:
+            proxy.limit(200_000)
+            with running(output, tmp_path):
+                wait_until(lambda: len(readers(cluster, proxy)) == 2, "no tasks read", seconds=300, every=0.1)
+                before = executors(cluster)
+                cluster.kill_worker(0)
+                wait_until(lambda: len(before & executors(cluster)) == 1, "its executor lives")
+                proxy.limit(None)
+            cluster.start_worker()
+            output.do(
+                "UPDATE one SET v = v + 1", "DELETE FROM two WHERE id % 3 = 0", "INSERT INTO two VALUES (0, 0, 'y')"
+            )
+            workers = iter([1])
+
+            def lose() -> int:
+                before = executors(cluster)
+                for number in workers:
+                    cluster.kill_worker(number)
+                    wait_until(lambda: len(before & executors(cluster)) < len(before), "its executor lives")
+                return len(before)
+
+            run_without_executors(output, tmp_path / "steps", lose, ["UPDATE one SET v = v + 1 WHERE id < 50"])
+            output.command("run", "--once")
+            check(output, lake)

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.catalog import TableStats
 from headgate.columns import TableCodec
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
@@ -28,7 +27,6 @@ from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, 
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.relay.server import LogicalSource, Relay, RelayLimits, RelayTimes, create_app
 from headgate.relay.server.bootstrap import Bootstrap, PartGoneError, Piece, PlanGoneError, Rows
-from headgate.relay.server.bootstrap._suppliers import rows_of_chunks
 from headgate.web.serving import Serving
 from headgate_testing import wait_until
 from tests.relay.server.rows import PERSON as PERSON_TABLE
@@ -711,19 +709,6 @@ def test_consumers_that_begin_together_read_the_same_parts(monkeypatch: pytest.M
 
 
 # --- its parts
-
-
-@pytest.mark.parametrize(
-    ("stats", "rows"),
-    [
-        (None, 20_000), (TableStats("InnoDB", 0, 0), 20_000), (TableStats("InnoDB", 10**6, 10**8), 20_000),
-        (TableStats("InnoDB", 1000, 1000 << 20), 32), (TableStats("InnoDB", 3, 300 << 20), 1),
-        (TableStats("InnoDB", 0, 16384), 2048),
-    ],
-)  # fmt: skip
-def test_a_part_of_a_table_of_large_rows_has_few(stats: TableStats | None, rows: int) -> None:
-    """What one part takes is bounded in bytes."""
-    assert rows_of_chunks(stats, 20_000) == rows
 
 
 def test_points_are_what_databus_makes_of_them() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, load_table
+from headgate.catalog import TableDef, exact_patterns, load_stats, load_table
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, check_required
@@ -36,10 +36,11 @@ from headgate.snapshot import (
     first_chunk_bounds,
     next_chunk,
     read_chunks,
+    rows_of_chunk,
     same_order,
 )
 
-__all__ = ["ChunkSupplier", "PartGoneError", "PlanGoneError", "Rows", "Supplier", "rows_of_chunks"]
+__all__ = ["ChunkSupplier", "PartGoneError", "PlanGoneError", "Rows", "Supplier"]
 
 _CHUNK_ROWS: Final = 20_000
 """Most rows of a chunk: some MB of events, in memory while a consumer reads them."""
@@ -102,7 +103,7 @@ class ChunkSupplier:
             if before is None:
                 connection.query(_FRESH)
                 stats = load_stats(connection.query, exact_patterns([source.table])).get(source.table)
-                rows = rows_of_chunks(stats, self._chunk_rows)
+                rows = rows_of_chunk(stats, self._chunk_rows, _CHUNK_BYTES)
                 progress = first_chunk_bounds(
                     connection.query, table, epoch=0, rows=rows, rows_estimate=0 if stats is None else stats.rows
                 )
@@ -148,16 +149,6 @@ class ChunkSupplier:
         )
         keys = with_positional_names(columns.select(table.key_names))
         return Rows(table, columns.take(pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])))
-
-
-def rows_of_chunks(stats: TableStats | None, most: int) -> int:
-    """Return the number of rows per chunk.
-
-    :param stats: the server's statistics; the estimate for a few rows may be 0.
-    """
-    if stats is None or not stats.data_bytes:
-        return most
-    return max(1, min(most, _CHUNK_BYTES * max(stats.rows, 1) // stats.data_bytes))
 
 
 def _keyed_table(connection: Connection, source: LogicalSource) -> TableDef:
