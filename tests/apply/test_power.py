@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, write_checkpoint, write_files
 from headgate_testing import PowerLoss
-from tests.apply.commit_kinds import KINDS, ROWS, Kind, Scene, without_spark
+from tests.apply.commit_kinds import KINDS, ROWS, Kind, Scene, append, without_spark
 from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
@@ -67,6 +68,26 @@ def test_a_commit_is_whole_or_not_there(scene: Scene, failures: list[Failures], 
         work()
     assert seen == {before, before + 1}
     assert [*failures[0].read()] == [(before + 1, expected)] * 2, "what was acknowledged is there"
+
+
+@pytest.mark.parametrize("missing", range(4), ids=["data", "commit", "name of the data", "name of the commit"])
+def test_a_missing_sync_is_noticed(
+    scene: Scene, failures: list[Failures], monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    """One sync of a commit is taken out: then some state does not have what was acknowledged."""
+    work, expected = append(scene)
+    failures.append(Failures(scene))
+    calls = itertools.count()
+    with failures[0].power.recording(), monkeypatch.context() as without:
+        sync = os.fsync
+        without.setattr(os, "fsync", lambda file: sync(file) if next(calls) != missing else None)
+        work()
+    assert next(calls) == 4
+    try:
+        left = [*failures[0].read()]
+    except Exception:  # noqa: BLE001 - no reader of the table can read it
+        return
+    assert left != [(1, expected)] * 2
 
 
 def test_a_checkpoint_is_whole_before_it_is_named(scene: Scene, failures: list[Failures]) -> None:

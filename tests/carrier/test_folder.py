@@ -26,14 +26,18 @@ from headgate.carrier import (
 )
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, Last
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 REDO = Redo(ChunkSpec("a.b", 3, ("1",), None), "altered", whole_table=True)
 REQUESTS: st.SearchStrategy[Request] = st.one_of(
     st.builds(Redo, st.builds(ChunkSpec, st.text(), st.integers(0)), st.text(), st.booleans()),
     st.builds(Resnapshot, st.lists(st.text()).map(tuple), st.none() | st.text()),
-    st.builds(Settle, st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}"))),
+    st.builds(
+        Settle,
+        st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}")),
+        st.dictionaries(st.text(), st.lists(st.builds(Last, st.text(), st.integers(0, 1 << 60))).map(tuple)),
+    ),
 )
 
 

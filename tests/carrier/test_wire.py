@@ -34,7 +34,7 @@ from headgate.carrier import (
 from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
-from headgate.offsets import ChunkSpec, ReadState
+from headgate.offsets import ChunkSpec, Last, ReadState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 PAGE = Path(__file__).parents[2] / "docs/architecture/carrier.md"
@@ -77,7 +77,12 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     ),
     st.builds(Redo, st.builds(ChunkSpec, TABLES, COUNTS, BOUNDS, BOUNDS, MAYBE, MAYBE), TEXTS, st.booleans()),
     st.builds(UnreadableRows, TABLES, TEXTS, MAYBE, st.none() | COUNTS),
-    st.builds(HighWatermark, TABLES, st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}"))),
+    st.builds(
+        HighWatermark,
+        TABLES,
+        st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}")),
+        st.none() | st.builds(Last, st.text(), st.integers(0, 1 << 60)),
+    ),
     st.builds(Signals, TABLES, st.lists(JSON, max_size=3)),
     st.builds(End, TEXTS, TEXTS, TEXTS, COUNTS),
 )  # fmt: skip
@@ -180,7 +185,7 @@ def test_the_page_has_every_key() -> None:
     assert documented("`headgate.summary`, JSON") == {*vars(Summary())}
     assert documented("| `ddl` |") == keys_of(ddl)
     assert documented("| `redo` |") == keys_of(Redo(ChunkSpec("a.b", 1), "altered"))
-    assert documented("| `watermark` |") == keys_of(HighWatermark("a.b", GtidSet()))
+    assert documented("| `watermark` |") == keys_of(HighWatermark("a.b", GtidSet(), Last("", 0)))
     assert documented("| `end` |") == keys_of(End("", "", "", 4))
     assert documented("Header:") == keys_of(Header(1, "", "", "", 0))
 

@@ -210,6 +210,16 @@ def test_transactions_that_a_failover_lost_keep_a_table_from_being_live_until_it
     assert (again.state, again.settles_at) == ("live", None)
 
 
+def test_a_table_that_settles_is_not_live_while_it_waits_to_be_read_from_the_start() -> None:
+    """Other transactions than those in its windows have their numbers."""
+    state = state_after(last_chunk(9, watermark=f"{UUID}:1-12"), None)
+    waits = FakeBatch(10, f"{UUID}:1-20").about("shop.orders", state="queued").images(TABLE, [("u", 1, 1, "y")])
+    state = state_after(waits, state)
+    assert state.state == "snapshotting"
+    again = state_after(last_chunk(11, gtid=f"{UUID}:1-20"), state)
+    assert (again.state, again.settles_at) == ("live", None)
+
+
 def test_rows_of_a_partial_reading_unsettle_a_live_table() -> None:
     live = TableState("shop.orders", "live", version=4)
     fake = FakeBatch(9, f"{UUID}:1-9").about("shop.orders", state="reading", since_epoch=9, partial=True, last=True)

@@ -209,6 +209,8 @@ class Driver:
         if self._start is None and pipeline.done:
             self._start = SourceOffset.from_json(pipeline.offsets[pipeline.done - 1])
         if self._start is None:
+            if not any(self.world.main.counts[-1]):
+                self.world.begin_history()
             before = self.world.main
             self._start = self.planner.initial()
             if self._start.signals["begun"]["full_restart"]:

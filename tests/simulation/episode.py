@@ -193,7 +193,7 @@ class Episode:
         elif what < 96:
             world.purge()
         elif what < 98:
-            world.reset()
+            world.reset(stays_empty=choose.one_in(4))
         else:
             world.rotate()
             world.sleep(1.0)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headgate.carrier import DdlRow, End, HighWatermark, Images, Message, Redo
 from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteReadError, ServerBehindError
-from headgate.offsets import ChunkSpec, Hint
+from headgate.offsets import ChunkSpec, Hint, Last
 from headgate.policies import Window as WindowRule
 from headgate.positions import Position, parse_position
 from headgate.snapshot import Window
@@ -195,7 +195,8 @@ def _chunk(
         if rule == "keep" and window.is_partial and _moves_partly(window.batch, ("id",)):
             return [Redo(chunk, "an update gave a row another key, in a partial row image")]
         if rule != "rewind":
-            more = [HighWatermark(table, gtids(server.counts[end]))]
+            newest = server.log[end - 1]
+            more = [HighWatermark(table, gtids(server.counts[end]), Last(newest.gtid, newest.commit_us))]
         if rule != "keep":
             selected = _without_window(shape, selected, window, low, high, drops=rule == "drop")
     images = [

@@ -20,6 +20,7 @@ from headgate.relay.server._position import BufferPosition, FeederState, StateFi
 from headgate.relay.server._segments import newest_stored_scn, stored_segments
 from headgate.spark._carried import definition_of
 from headgate.spark._server import DirectLog
+from headgate.spark._server_history import HistoryCheck
 
 __all__ = [
     "ANY_PARTITION",
@@ -31,6 +32,7 @@ __all__ = [
     "DirectLog",
     "Ending",
     "FeederState",
+    "HistoryCheck",
     "Keeper",
     "LogSegment",
     "SentBatch",

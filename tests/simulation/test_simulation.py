@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -27,12 +28,13 @@ from headgate.spark import Planner
 from tests.figures import add_figures
 from tests.simulation import __main__, reading
 from tests.simulation.__main__ import main
-from tests.simulation.driver import Driver, Pipeline
+from tests.simulation.driver import Driver, Pipeline, counts_of
 from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
 from tests.simulation.relay import RelayEpisode
-from tests.simulation.rooms import Contents, LogSegment, log_order, newest_stored_scn, stored_segments
+from tests.simulation.rooms import Contents, HistoryCheck, LogSegment, log_order, newest_stored_scn, stored_segments
 from tests.simulation.sinks import CurrentTable
 from tests.simulation.source import Server
+from tests.simulation.world import World
 
 STEPS = 20_000
 SEEDS = 150
@@ -142,6 +144,42 @@ def test_a_batch_that_kafka_cannot_take_writes_no_table() -> None:
         list(iter(driver.batch, False))
     logs = [TableLog(pipeline.lake.current(table, None)) for table in tables]
     assert not any(log.refresh().files for log in logs)
+
+
+def _lose_windows(seed: int) -> None:
+    """Rows that change while they are read are kept or dropped. The changes are lost, and their numbers used again."""
+    episode = Episode(seed)
+    if episode.pipeline.window == "rewind" or episode.pipeline.cut != "batch":
+        return
+    world, still = episode.world, reading._still
+    world.heat = 0
+
+    def changed_meanwhile(world: World, connection: int) -> None:
+        world.commit()
+        still(world, connection)
+
+    with patch.object(reading, "_still", changed_meanwhile):
+        for _ in range(20):
+            assert episode.batch()
+            if "settling" in {one["state"] for one in episode.oracle._rows[-1][4]}:
+                break
+        else:
+            return  # a table without a key cannot be read meanwhile
+    lost = sum(world.main.counts[-1]) - sum(counts_of(episode.oracle._rows[-1][2]))
+    with patch.object(world, "choose", SimpleNamespace(below=lambda _: lost)):
+        world.fail_over(lossy=True)
+    world.fail_over(lossy=False)
+    world.traffic(lost)
+    episode._rest()
+
+
+def _lose_all_windows() -> None:
+    for seed in range(40):
+        _lose_windows(seed)
+
+
+def test_tables_are_read_again_if_a_failover_lost_what_their_rows_were_read_with() -> None:
+    _lose_all_windows()
 
 
 # --- mends that are taken out
@@ -335,6 +373,11 @@ def _repeat_batches(seed: int, needs: Callable[[Pipeline], bool]) -> None:
         world.fail_over(lossy=False)
         assert episode.batch()
     episode._rest()
+
+
+def test_it_is_noticed_that_lost_windows_are_not_compared() -> None:
+    with patch.object(HistoryCheck, "is_same", lambda *_: True), pytest.raises(Fault, match="is live with"):
+        _lose_all_windows()
 
 
 def test_a_kept_row_that_moves_is_noticed() -> None:

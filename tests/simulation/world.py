@@ -54,9 +54,13 @@ class World:
         self.freeze: Callable[[], None] | None = None
         """Lets another driver work while this one stands still."""
         self._note_state(self.servers[0])
+        self.begin_history()
+
+    def begin_history(self) -> None:
+        """Commit the first transactions: a stream that has read none cannot know another history."""
         for _ in range(3):
             self.commit()
-        self.main.settle()  # a stream that has read nothing cannot know another history
+        self.main.settle()
         self.catch_up(len(self.main.log))
 
     # --- counting, time
@@ -263,8 +267,11 @@ class World:
         server.files = server.files[-1:]
         self.count("log purged")
 
-    def reset(self) -> None:
-        """RESET BINARY LOGS AND GTIDS on the primary, and then as many transactions as there were before."""
+    def reset(self, *, stays_empty: bool = False) -> None:
+        """RESET BINARY LOGS AND GTIDS on the primary, and then as many transactions as there were before.
+
+        :param stays_empty: there are none yet.
+        """
         old = self.main
         old.settle()
         total = sum(old.counts[-1])
@@ -273,8 +280,8 @@ class World:
         self.rewritten += 1
         self.connection += 1
         self._note_state(fresh)
-        if not self.choose.one_in(4):
-            for _ in range(min(total, 400)):
+        if not stays_empty:
+            for _ in range(max(1, min(total, 400))):
                 self.commit()
             fresh.settle()
         self._rebuild(self.servers[1 - old.index], fresh)

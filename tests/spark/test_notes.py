@@ -23,6 +23,7 @@ STORED: dict[str, Any] = {
     "sent": {"t": 7},
     "signal_table": "st",
     "taken": ["t"],
+    "windows": {"a": [{"gtid": "g", "ts_us": 7}]},
 }
 
 
@@ -31,7 +32,9 @@ def test_notes_come_back_from_their_json() -> None:
     assert Notes.from_dict({}) == Notes()
 
 
-@pytest.mark.parametrize("damage", [{"cuts": [{}]}, {"behind": "many"}, {"taken": 7}, {"begun": {"gtid": ""}}])
+@pytest.mark.parametrize(
+    "damage", [{"cuts": [{}]}, {"behind": "many"}, {"taken": 7}, {"begun": {"gtid": ""}}, {"windows": {"a": 7}}]
+)
 def test_damaged_notes(damage: dict[str, Any]) -> None:
     with pytest.raises(OffsetFormatError, match="damaged offset"):
         Notes.from_dict({**STORED, **damage})

@@ -23,6 +23,7 @@ from headgate.carrier._messages import (
 )
 from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
+from headgate.offsets import Last
 from headgate.positions import NOTHING, Position
 
 __all__ = ["Batch", "Commits", "Part", "StoredImages"]
@@ -110,6 +111,8 @@ class Batch:
     signals: list[dict[str, object]] = field(default_factory=list)  # inserts into the signal table
     watermarks: dict[str, Position] = field(default_factory=dict)
     """Tables whose chunks in this batch are exact only once all of a GTID set is applied."""
+    windows: dict[str, list[Last]] = field(default_factory=dict)
+    """By table: the newest transactions of the windows that these sets end."""
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> Batch:
@@ -139,8 +142,10 @@ class Batch:
                 (self.stops if chunk is None else self.unread).setdefault(table, reason)
                 if unknown is not None:
                     self.unknown.setdefault(table, unknown)
-            case HighWatermark(table=table, gtid=gtid):
+            case HighWatermark(table=table, gtid=gtid, last=last):
                 self.watermarks[table] = self.watermarks.get(table, NOTHING) | gtid
+                if last is not None and last not in self.windows.setdefault(table, []):
+                    self.windows[table].append(last)
             case Signals(rows=rows):
                 self.signals += rows
             case End():

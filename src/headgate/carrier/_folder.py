@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, Last
 from headgate.parsing import parse_json
 from headgate.positions import Position, parse_position
 from headgate.stores import folder_of, is_remote
@@ -36,6 +36,7 @@ __all__ = [
     "Trouble",
     "Waiting",
     "parse_request",
+    "parse_windows",
     "sent_at",
     "signal_path",
     "signal_type",
@@ -75,9 +76,15 @@ class Resnapshot:
 
 @dataclass(frozen=True)
 class Settle:
-    """Request that a stream that ends reads up to a GTID set: only then are kept or dropped rows exact."""
+    """Request about rows that were kept or dropped while they were read. A stream that ends reads up to a GTID set:
+    only then are these rows exact. A table is read again if a failover lost a transaction of its windows, and gave its
+    number to another one.
+
+    :param windows: by table, the newest transactions of its windows.
+    """
 
     gtid: Position
+    windows: Mapping[str, Sequence[Last]] = field(default_factory=dict)
 
 
 Request: TypeAlias = Redo | Resnapshot | Settle
@@ -134,7 +141,23 @@ def parse_request(signal: Mapping[str, Any]) -> Request | None:
             raise ConfigError("a resnapshot signal has no list of table patterns")
         reason = signal.get("reason")
         return Resnapshot(tuple(map(str, patterns)), None if reason is None else str(reason))
-    return Settle(parse_position(str(signal.get("gtid")))) if kind == _TYPES[Settle] else None
+    if kind == _TYPES[Settle]:
+        return Settle(parse_position(str(signal.get("gtid"))), parse_windows(signal.get("windows")))
+    return None
+
+
+def parse_windows(value: Any) -> dict[str, tuple[Last, ...]]:
+    """Parse ``Settle.windows`` in its JSON form; None: there are none.
+
+    :raises ConfigError: it is invalid.
+    """
+    windows = {} if value is None else value
+    if not isinstance(windows, Mapping) or not all(isinstance(ends, (list, tuple)) for ends in windows.values()):
+        raise ConfigError("the windows of kept rows are no lists of transactions by table")
+    try:
+        return {str(table): tuple(Last.from_dict(end, "windows") for end in ends) for table, ends in windows.items()}
+    except OffsetFormatError as error:
+        raise ConfigError(error.message) from None
 
 
 def _as_signal(request: Request) -> dict[str, Any]:
@@ -142,8 +165,8 @@ def _as_signal(request: Request) -> dict[str, Any]:
     match request:
         case Redo(table=table, chunk=chunk):
             values |= {"table": table, "chunk": chunk.to_dict()}
-        case Settle(gtid=gtid):
-            values["gtid"] = str(gtid)
+        case Settle(gtid=gtid, windows=windows):
+            values |= {"gtid": str(gtid), "windows": {table: [*map(asdict, ends)] for table, ends in windows.items()}}
     return {"type": _TYPES[type(request)], **values}
 
 

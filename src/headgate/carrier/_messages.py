@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from headgate.catalog import AddedColumn, ColumnChange, added_columns
 from headgate.names import quote_name
-from headgate.offsets import ChunkSpec, Hint, ReadState
+from headgate.offsets import ChunkSpec, Hint, Last, ReadState
 from headgate.positions import Position
 
 __all__ = [
@@ -246,6 +246,7 @@ class HighWatermark:
 
     table: str  # ``db.table``
     gtid: Position  # E, and everything in the window of a chunk whose rows were kept or dropped
+    last: Last | None = None  # the window's newest transaction; None: the log has no GTIDs
 
 
 @dataclass(frozen=True)

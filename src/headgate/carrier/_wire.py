@@ -28,7 +28,7 @@ from headgate.carrier._messages import (
 )
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.errors import DecodeError
-from headgate.offsets import ChunkSpec, ReadState
+from headgate.offsets import ChunkSpec, Last, ReadState
 from headgate.positions import Position, parse_position
 
 __all__ = [
@@ -101,6 +101,8 @@ def _plain(value: Any) -> Any:
             return str(value)
         case ChunkSpec():
             return value.to_dict()
+        case Last():
+            return asdict(value)
         case Signals():
             return value.rows
         case Header():
@@ -176,12 +178,17 @@ def _known(cls: type[_M], value: Mapping[str, Any], **decoded: Any) -> _M:
     return cls(**{**{name: one for name, one in value.items() if name in names}, **decoded})
 
 
+def _watermark(table: str, value: Mapping[str, Any]) -> HighWatermark:
+    last = value.get("last")
+    return HighWatermark(table, parse_position(value["gtid"]), None if last is None else Last.from_dict(last))
+
+
 _DECODERS: Final[Mapping[str, Callable[[Any, Any], Message]]] = {
     _KINDS[Header]: _header,
     _KINDS[DdlRow]: _ddl,
     _KINDS[Redo]: lambda _, value: Redo(ChunkSpec.from_dict(value["chunk"]), value["reason"], value["whole_table"]),
     _KINDS[UnreadableRows]: lambda table, value: _known(UnreadableRows, value, table=table),
-    _KINDS[HighWatermark]: lambda table, value: HighWatermark(table, parse_position(value["gtid"])),
+    _KINDS[HighWatermark]: _watermark,
     _KINDS[Signals]: Signals,
     _KINDS[End]: lambda _, value: _known(End, value),
 }

@@ -9,7 +9,8 @@ exceptions:
   moment between its batch's E and its high watermark H, or missing. They are exact after every change in H was applied
   (``snapshot/_reader.py``). So the part of all H that is not yet in E is recorded (``settles_at``), also while other
   ranges are still to be read. The table is ``settling`` until a batch's E contains it. If a failover loses transactions
-  of H, no E ever contains it: the table correctly stays ``settling`` until it is read again.
+  of H, no E ever contains it: the table correctly stays ``settling`` until it is read again. If their numbers are used
+  again, the planner notices that and the batch's header has the table as one that was never read.
 - **Its rows change without images** (by foreign keys), or images are skipped, and the configuration accepts that: the
   table is ``inexact`` until a full snapshot begins without such a cause.
 - **Images that contradict it were left out** (``inconsistent_images = "skip"``): the same. The ledger row of the batch

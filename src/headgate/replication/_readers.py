@@ -80,6 +80,8 @@ class WindowReader:
         options = DecodeOptions(tables, policies=policies, rows="mark", ambiguous="stop")
         self._decoding, self._transport = LogDecoding(settings, options, transport), transport
         self._reached = (0, 0)
+        self.last: Last | None = None
+        """The newest transaction read; None: there was none, or the log has no GTIDs."""
 
     @property
     def gtid(self) -> Position:
@@ -99,6 +101,7 @@ class WindowReader:
             yield from dump.items()
         finally:
             self._read, self._reached = dump.read, max(self._reached, dump.reached)
+            self.last = dump.last or self.last
 
 
 def follow(

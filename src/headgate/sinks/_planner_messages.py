@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, sent_at
 from headgate.catalog import TablePatterns, exact_pattern
@@ -12,6 +13,9 @@ from headgate.lake import State, TableState, short_name
 from headgate.positions import NOTHING, Position, parse_position
 
 __all__ = ["PlannerMessages"]
+
+_READ_AGAIN: Final = (State.STALE, State.EXCLUDED, State.SETTLING)
+"""States of tables that a stream without its checkpoint reads again."""
 
 
 class PlannerMessages:
@@ -39,8 +43,8 @@ class PlannerMessages:
         for number, redo in enumerate(batch.redo):
             self._inbox.send_request(f"redo-{epoch}-{number}", redo)
         gtids = _settling_gtids(decisions, before)
-        if gtids:
-            self._inbox.send_request(f"settle-{epoch}", Settle(gtids))
+        if gtids or batch.windows:
+            self._inbox.send_request(f"settle-{epoch}", Settle(gtids, batch.windows))
         for decision in decisions:
             if decision.reread_reason is not None:
                 resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread_reason)
@@ -88,9 +92,9 @@ class PlannerMessages:
     def _report_finished(self, states: Mapping[str, TableState]) -> None:
         # For the planner, suspended tables are finished too: their re-read was requested. A stream that has lost its
         # checkpoint has lost the requests that it took, too, and the patterns that left tables out, so it must know
-        # which tables it has to read if the patterns include them.
+        # which tables it has to read if the patterns include them. It has also lost the windows of those that settle.
         tables = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
-        finished = tables, [table for table in tables if states[table].state in (State.STALE, State.EXCLUDED)]
+        finished = tables, [table for table in tables if states[table].state in _READ_AGAIN]
         if finished != self._finished:
             self._inbox.record_finished(*finished)
             self._finished = finished

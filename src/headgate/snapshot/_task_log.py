@@ -79,7 +79,7 @@ class TaskLog:
         """Return what must be applied before the rows of this table are exact; None: they are exact at E."""
         if self._policies.of(name).window == "rewind" or name not in self.touched:
             return None
-        return HighWatermark(name, self._reader.gtid)
+        return HighWatermark(name, self._reader.gtid, self._reader.last)
 
     def define(self, table: TableDef) -> TableDef:
         """Return the table with the ENUM and SET members of the log: information_schema may show ``?`` for some."""

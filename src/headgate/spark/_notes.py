@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from headgate.carrier import sent_at
+from headgate.carrier import parse_windows, sent_at
 from headgate.errors import ConfigError, OffsetFormatError
-from headgate.offsets import Hint
+from headgate.offsets import Hint, Last
 from headgate.positions import Position, parse_position
 
 __all__ = ["Begin", "Cut", "Notes", "sent_times"]
@@ -61,6 +61,9 @@ class Notes:
     """GTID set of the stream's first snapshot, until all its chunks were handed out."""
     settles: str = ""
     """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
+    windows: Mapping[str, Sequence[Last]] = field(default_factory=dict)
+    """By ``db.table``: the newest transactions of the windows in which its rows were kept or dropped, until they are
+    read. Another transaction of one's GTID shows that a failover lost it."""
     signal_table: str | None = None
     """``db.table`` whose inserts in this batch are signals."""
     behind: int | None = None
@@ -97,6 +100,7 @@ class Notes:
                 paused=bool(values.get("paused", False)),
                 initial=None if values.get("initial") is None else str(values["initial"]),
                 settles=str(parse_position(str(values.get("settles", "")))),
+                windows=parse_windows(values.get("windows")),
                 signal_table=None if values.get("signal_table") is None else str(values["signal_table"]),
                 behind=None if values.get("behind") is None else int(values["behind"]),
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},

@@ -308,7 +308,7 @@ class Planner:
                 definitions = self._server.definitions(self._patterns) if self._options.append and names else {}
                 plan.enqueue(names, definitions, blocking=self._options.snapshot_cut == "start")
             for table in self._stale(resumed=resumed is not None):
-                plan.read_again(table)
+                plan.read_from_start(table)
         plan.initial = str(had) if plan.reads.pending() else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
@@ -473,11 +473,27 @@ class Planner:
             patterns_before=TablePatterns(before),
             wait=not self._options.snapshot_new_tables,
         )
+        self._read_lost_windows_again(planning, plan)
         plan.settles_at -= had
         if self._target is not None:
             # Those that this server does not have may never come: after a failover, the transactions may be lost.
             self._target |= plan.settles_at & state.executed
         return plan
+
+    def _read_lost_windows_again(self, planning: _Planning, plan: SnapshotPlan) -> None:
+        """Read the tables again whose rows depend on transactions that a failover lost. No batch's end has had one of
+        their numbers before, so the sinks have not called such a table exact.
+        """
+        for table, ends in list(plan.windows.items()):
+            waiting = tuple(end for end in ends if not parse_position(end.gtid) <= planning.had)
+            is_lost = not all(self._history.is_same(end, planning.begin, planning.state) for end in waiting)
+            if is_lost:
+                log.warning("%s: a failover lost transactions that its rows were read with: it is read again", table)
+                plan.read_from_start(table)
+            if waiting and not is_lost:
+                plan.windows[table] = waiting
+            else:
+                del plan.windows[table]
 
     def _choose_end(self, planning: _Planning, plan: SnapshotPlan, max_rows: int | None) -> BatchEnd:
         """Fourth stage: choose the batch's end, and plan the chunks that are read as of it."""

@@ -1,10 +1,11 @@
 """Turn signals into changes of the snapshot plan: ``headgate.control`` parses users' signals, this module follows them.
 
 ``redo`` and ``settle`` come from the sinks, ``resnapshot`` also from the start of a run. ``settle`` names a set after
-which rows are exact; a stream that is to end reads up to it. A signal is taken once: its id stays in the offset as long
-as its file exists, with the time when it was sent, which tells it from a later one of that id. A bad signal never stops
-the stream: its action has an ``error``, and the signal is finished. Only a ``redo`` that names no table raises, because
-it reports missing rows. Each handler returns its action's fields other than ``id`` and ``type``.
+which rows are exact, and the windows that they were read with. A stream that is to end reads up to it. A signal is
+taken once: its id stays in the offset as long as its file exists, with the time when it was sent, which tells it from a
+later one of that id. A bad signal never stops the stream: its action has an ``error``, and the signal is finished. Only
+a ``redo`` that names no table raises, because it reports missing rows. Each handler returns its action's fields other
+than ``id`` and ``type``.
 
 **execute-snapshot.** A table that is being read or queued is not queued twice: a snapshot of all rows includes any
 other, and two filters are joined by OR. Other tables are read next to the live changes, whether they were read before
@@ -143,6 +144,9 @@ def _take(
         return _take_redo(plan, request)
     if isinstance(request, Settle):
         plan.settles_at |= request.gtid
+        for table, ends in request.windows.items():
+            if _matches(plan.settings.patterns, table):
+                plan.windows[table] = tuple(dict.fromkeys((*plan.windows.get(table, ()), *ends)))
         return {}
     if request is None:
         if "problem" in signal:

@@ -10,6 +10,10 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
   the stream; on another server only if the log has the original time, which transactions of MySQL 5.7 lack. So does a
   server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
 - A batch that is replayed is compared with its own newest transaction first.
+- Rows that were kept or dropped while they were read depend on transactions behind the batch's end: those of the
+  window. A failover may lose them without a loss for the stream, and use their numbers again. So the newest one of each
+  window is compared until a batch's end has it; if it is another one, the table is read again
+  (``Planner._read_lost_windows_again``).
 
 What is read between two plannings is of the history that both have met. One dump reads both headers, the old one and
 the new one, and begins where the old one is.
@@ -28,7 +32,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.carrier import End
-from headgate.errors import ServerBehindError
+from headgate.errors import HistoryRewrittenError, ServerBehindError
 from headgate.offsets import Hint, Last, SourceOffset
 from headgate.positions import NOTHING, Position, parse_position
 from headgate.spark._notes import Notes
@@ -91,6 +95,25 @@ class HistoryCheck:
             last, hint = start.last, start.hint
         self._compared, self._planned = (self._server.connects, start.epoch), (self._server.connects, epoch)
         return last, hint
+
+    def is_same(self, known: Last, begin: Hint | None, state: ServerState) -> bool:
+        """Return False if the server has executed another transaction of the GTID of one that no offset has yet. One
+        whose log is purged counts as the same: no batch can bring it.
+
+        :param begin: a position before it.
+        """
+        from headgate.replication import check_header
+
+        gtids = parse_position(known.gtid)
+        if not gtids <= state.executed or gtids & state.purged:
+            return True
+        at = begin if begin is not None and begin.server_uuid == state.uuid else None
+        try:
+            for header in self._server.headers(gtids, at):
+                check_header(header, known, None)
+        except HistoryRewrittenError:
+            return False
+        return True
 
     def identity(self, end: SourceOffset) -> str:
         """Return the server's UUID, after a comparison if the batch that ends here was planned on another connection.

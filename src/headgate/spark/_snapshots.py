@@ -94,6 +94,8 @@ class SnapshotPlan:
         """GTID set of the stream's first snapshot, while it lasts."""
         self.settles_at = parse_position(notes.settles)
         """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
+        self.windows = dict(notes.windows)
+        """By table: the newest transactions of the windows in which rows were kept or dropped."""
         self.actions: list[dict[str, Any]] = []
         self.chunks: list[ChunkSpec] = []
         self.weight = 0
@@ -113,6 +115,7 @@ class SnapshotPlan:
             paused=self.paused,
             initial=self.initial,
             settles=str(self.settles_at),
+            windows=dict(self.windows),
             reads=dict(self.rows),
             **more,
         )
@@ -168,6 +171,13 @@ class SnapshotPlan:
         before = self.reads.request(table)
         request = self.settings.request_for(table, signals=before.signals, blocking=before.blocking)
         self.reads.read_again(table, request)
+
+    def read_from_start(self, table: str) -> None:
+        """Do as :meth:`read_again` with a table whose rows are not valid: headers say so until its snapshot begins."""
+        before = self.reads.request(table)
+        if self.reads.get(table) is not None:
+            self.reads.exclude(table)
+        self.enqueue([table], {}, signals=before.signals, blocking=before.blocking)
 
     def stop(self, table: str) -> None:
         """Stop reading a table. The sinks have it only if the snapshot was a partial one, and they had it before."""

@@ -146,9 +146,12 @@ def test_a_window_reaches_the_position_asked_for(log: Log) -> None:
         log.do("INSERT INTO t VALUES (1)")
         assert [row["id"] for row in images(window.read_to(*connection.log_status()))] == [1]
         assert images(window.read_to(*connection.log_status())) == []
+        before = gtid_executed(connection)
         log.do("FLUSH BINARY LOGS", "INSERT INTO t VALUES (2)")
         assert [row["id"] for row in images(window.read_to(*connection.log_status()))] == [2]
         assert window.gtid == gtid_executed(connection)
+        (newest,) = transaction_headers(LogRead(settings, wanted=window.gtid - before))
+        assert window.last == newest.last
 
 
 def test_hints_skip_nothing(log: Log) -> None:
