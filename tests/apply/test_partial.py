@@ -241,12 +241,12 @@ def folded(*images: Image, truncated: int | None = None) -> list[tuple[Any, ...]
 
 def test_rows_of_epochs_that_lack_changes_count_as_missing() -> None:
     """A suspended table is read again: what an unread range holds is outdated, also for a row that leaves it."""
-    rows = pa.table({"k": [1, 2], "a": [10, 20], "b": ["x", "y"], "j": [0, 0]}, as_table([]).schema.select(COLUMNS))
-    seqs = pa.array([(7, 0, 0, 0), (6, 0, 0, 0)], as_table([]).schema.field("_seq").type)
-    rows = rows.append_column("_seq", seqs)
+    empty = as_table([])
+    rows = pa.table({"k": [1, 2], "a": [10, 20], "b": ["x", "y"], "j": [0, 0]}, empty.select(COLUMNS).schema)
+    rows = rows.append_column("_seq", pa.array([(7, 0, 0, 0), (6, 0, 0, 0)], empty.schema.field("_seq").type))
 
     def find(keys: pa.Table) -> tuple[pa.Table, Any]:
-        return rows.take(pa.array([k - 1 for k in keys["k"].to_pylist()])), np.arange(len(keys))
+        return rows.take(pa.array([k - 1 for k in keys["k"].to_pylist()], pa.int64())), np.arange(len(keys))
 
     moved = [image("b", 1, 1, absent="ab"), image("u", 1, 8, absent="ab"),
              image("b", 2, 2, absent="ab"), image("u", 2, 9, absent="ab")]  # fmt: skip

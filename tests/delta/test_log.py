@@ -163,7 +163,7 @@ def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
         TableLog(path).refresh()
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(99) + b"PAR1"])
+@pytest.mark.parametrize("data", [b"", b"PAR1", bytes(99)])
 def test_a_damaged_checkpoint(tmp_path: Path, data: bytes) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, rows(1))

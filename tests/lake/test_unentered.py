@@ -105,7 +105,7 @@ def test_a_version_of_which_files_are_gone_is_not_restored(folder: Path) -> None
     removed = [file.removal(data_change=True) for file in lost.snapshot(files=True).files.values()]
     files = [*write_files(pa.table({"id": [1, 2]}, schema=ROWS).to_batches(), lost.path, ROWS, "snappy")]
     lost.commit(lambda: CommitPlan(lost.writable(files=True), [*removed, *files], "WRITE", {}))
-    gone = Path(lost.path, removed[0]["path"])
+    gone = Path(lost.path, removed[0]["remove"]["path"])
     aside = gone.rename(gone.with_suffix(".aside"))
     undo = UnenteredBatches("shop", newest=1, epoch=5)
     with pytest.raises(TargetError, match=f"version 1 cannot be restored: {gone.name} is gone.* move the folder away"):

@@ -12,11 +12,11 @@ and not only when a run begins: most settings are dynamic, and after a failover 
 - ``log_replica_updates=ON`` on a replica: what it applies is in its log. Else the GTIDs count as executed and purged.
 - ``replica_preserve_commit_order=ON`` on a replica with workers: it commits in the order of its source, so
   ``gtid_executed`` is always a state that the source has also had.
-- No ``binlog_do_db``, no ``binlog_ignore_db``, whatever databases they name. What they leave out is in the log as an
-  empty transaction. Its GTID arrives like any other, so no other check notices that something is missing. Rows are left
-  out by their table's database, but DDL and TRUNCATE by the session's default database, also if it is not the table's
-  (MySQL Reference Manual, "Evaluation of Database-Level Replication and Binary Logging Options").
-
+- No ``binlog_do_db``, no ``binlog_ignore_db``, whatever databases they name. What they leave out of a replica's log is
+  an empty transaction there. Its GTID arrives like any other, so no other check notices that something is missing. What
+  a client writes is left out with its GTID. Rows are left out by their table's database, but DDL and TRUNCATE by the
+  session's default database, also if it is not the table's (MySQL Reference Manual, "Evaluation of Database-Level
+  Replication and Binary Logging Options").
 - ``lower_case_table_names`` is not 2 (macOS's default): with 2, information_schema has names as they were created, and
   the log has them in lower case (MySQL Reference Manual, "Identifier Case Sensitivity"). headgate tells cases apart.
 
