@@ -56,7 +56,7 @@ def copy(load: Workloads, start: GtidSet) -> int:
         folder = Path(scratch)
         with contextlib.closing(LogSpool(folder, 1 << 40, wait_seconds=20)) as spool:
             spool.begin(start)
-            for item in copy_log(load.settings, start, tables=TablePatterns([f"{DB}.*"])):
+            for item in copy_log(load.settings, start):
                 spool.store(item)
                 if load.end <= spool.gtid:
                     break

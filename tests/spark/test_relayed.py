@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.errors import IncompleteReadError
 from headgate.mysql import ConnectionSettings
 from headgate.relay.archive import LogFile, LogHead, Series
@@ -22,7 +21,7 @@ def test_a_part_that_the_relay_deletes_before_its_files_are_listed() -> None:
     head = LogHead(UUID, gtids(20), gtids(5), "binlog.000009", 4, series)
     files = [LogFile(UUID, "binlog.000002", 9, gtids(10))]
     relay: Any = SimpleNamespace(head=lambda: head, files=lambda: files, falls_back=False)
-    server = RelayedServer(ConnectionSettings("nobody"), TablePatterns(["d.*"]), relay)
+    server = RelayedServer(ConnectionSettings("nobody"), relay)
     end = server.reach(gtids(7), gtids(20))
     assert end == gtids(10)
     for work in (server.log_file, server.log_files, lambda: HistoryCheck(server)._last_part(end, UUID, None)):

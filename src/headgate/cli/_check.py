@@ -96,7 +96,7 @@ def server_report(connection: Connection, patterns: TablePatterns) -> list[Prere
     tables = load_tables(connection.query, patterns)
     stats = load_stats(connection.query, patterns)
     databases = list(dict.fromkeys(table.db for table in tables))
-    rows = prerequisites(connection, databases=databases, kinds=kinds_of_watermark("gtid"))
+    rows = prerequisites(connection, kinds=kinds_of_watermark("gtid"))
     rows += watermarks(connection, rows, databases)
     rows += _patterns(patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]

@@ -159,12 +159,12 @@ def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
 
     def start_at(source: PhysicalSource) -> GtidSet:
         from headgate.gtid import GtidSet
-        from headgate.mysql import Connection
+        from headgate.mysql import Connection, check_required
         from headgate.positions import gtids_of
-        from headgate.replication import check_settings, start_of
+        from headgate.replication import start_of
 
         with Connection.open(source.settings) as connection:
-            check_settings(connection, source.patterns, kinds=[GtidSet], ordered=False)
+            check_required(connection, kinds=[GtidSet], ordered=False)
             return gtids_of(start_of(connection, start)[0], "a relay")
 
     sys.setswitchinterval(_SWITCH_SECONDS)

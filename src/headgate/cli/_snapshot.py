@@ -124,15 +124,14 @@ def command(
 
     from headgate.catalog import load_stats, load_tables
     from headgate.cli.jsonl import snapshot_lines
-    from headgate.mysql import Connection, kinds_of_watermark
-    from headgate.replication import check_settings
+    from headgate.mysql import Connection, check_required, kinds_of_watermark
     from headgate.snapshot import TableLocks
 
     with Connection.open(settings) as connection:
         stats = load_stats(connection.query, patterns)
         if not stats:
             raise no_match(patterns)
-        uuid = check_settings(connection, patterns, kinds=kinds_of_watermark(watermark)).server_uuid
+        uuid = check_required(connection, kinds=kinds_of_watermark(watermark)).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold, lock_wait_seconds) if watermark == "lock" else None
         policies = replace(printed_policies(rules, connection, patterns), window=window.value)

@@ -67,12 +67,12 @@ def command(
     )
     patterns = patterns_of(tables)
 
-    from headgate.mysql import Connection
+    from headgate.mysql import Connection, check_required
     from headgate.positions import KINDS
-    from headgate.replication import check_settings, start_of
+    from headgate.replication import start_of
 
     with Connection.open(settings) as connection:
-        uuid = check_settings(connection, patterns, kinds=KINDS, ordered=False).server_uuid
+        uuid = check_required(connection, kinds=KINDS, ordered=False).server_uuid
         read_before, executed = start_of(connection, start)
         if tables:
             _warn_missing(connection, patterns)

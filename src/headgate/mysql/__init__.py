@@ -8,14 +8,7 @@ from headgate.mysql._facts import ServerFacts, gtid_executed, read_facts, server
 from headgate.mysql._login import expect_login
 from headgate.mysql._missing import REWRITTEN, missing_error
 from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
-from headgate.mysql._required import (
-    Prerequisite,
-    Status,
-    check_filters,
-    check_required,
-    kinds_of_watermark,
-    setting_error,
-)
+from headgate.mysql._required import Prerequisite, Status, check_required, kinds_of_watermark, setting_error
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
@@ -40,7 +33,6 @@ __all__ = [
     "Version",
     "cascades",
     "check_engine",
-    "check_filters",
     "check_required",
     "commit_watermark",
     "expect_login",

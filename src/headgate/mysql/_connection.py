@@ -11,7 +11,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -122,6 +122,16 @@ class Connection:
             warnings = cursor.warning_count
         self._check_warnings(warnings)
         return rows
+
+    @cached_property
+    def log_filters(self) -> tuple[str, str]:
+        """``binlog_do_db`` and ``binlog_ignore_db``, databases with commas between them: part of the log's status.
+        Only a restart of the server changes them, so a connection queries them once.
+
+        :raises AccessError: REPLICATION CLIENT is missing.
+        """
+        rows = self.query(LOG_STATUS.on(self.version))
+        return (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
 
     def log_status(self) -> tuple[str, int]:
         """Return the file and position of the log's current end.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
-from headgate.mysql._versions import LOG_STATUS
 
-__all__ = ["ServerFacts", "gtid_executed", "log_filters", "read_facts", "server_identity"]
+__all__ = ["ServerFacts", "gtid_executed", "read_facts", "server_identity"]
 
 _NAMES = (
     "binlog_expire_logs_auto_purge",
@@ -107,13 +106,3 @@ def server_identity(connection: Connection) -> str:
 def gtid_executed(connection: Connection) -> GtidSet:
     """Return all transactions committed in the server's engines. Each is visible to a SELECT made after this call."""
     return GtidSet.parse(str(connection.query("SELECT @@global.gtid_executed")[0][0]))
-
-
-def log_filters(connection: Connection) -> tuple[str, str]:
-    """Return ``binlog_do_db`` and ``binlog_ignore_db``, databases with commas between them. They are not variables but
-    part of the log's status.
-
-    :raises AccessError: REPLICATION CLIENT is missing.
-    """
-    rows = connection.query(LOG_STATUS.on(connection.version))
-    return (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")

@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
-from headgate.mysql._facts import ServerFacts, log_filters, read_facts
+from headgate.mysql._facts import ServerFacts, read_facts
 from headgate.mysql._required import (
     Prerequisite,
     check_setting,
@@ -35,19 +35,16 @@ _PACKET_BYTES: Final = 64 << 20
 """MySQL's own default. Functions whose result would be longer return NULL."""
 
 
-def prerequisites(
-    connection: Connection, *, databases: Iterable[str] = (), kinds: Collection[type[Position]]
-) -> list[Prerequisite]:
+def prerequisites(connection: Connection, *, kinds: Collection[type[Position]]) -> list[Prerequisite]:
     """Return all checks that do not depend on single tables.
 
-    :param databases: databases with tables to follow, checked against the log's filters.
     :param kinds: kinds of positions that the reader can use (:func:`kinds_of_watermark`).
     """
     facts = read_facts(connection)
     rows = [*required(facts, kinds=kinds), *_log(facts)]
     if all(kind.gtid_mode == "ON" for kind in kinds):
         rows.append(check_setting(facts, "enforce_gtid_consistency", "ON"))
-    rows += [*_privileges(connection), *_filters(connection, databases)]
+    rows += [*_privileges(connection), *_filters(connection)]
     return [*rows, *_replica(connection, facts), _retention(connection, facts), _packet(facts)]
 
 
@@ -160,7 +157,7 @@ _SLAVE: Final = "REPLICATION SLAVE"
 def _privileges(connection: Connection) -> Iterator[Prerequisite]:
     account = _account(connection)
     tries: list[tuple[str, Callable[[], object]]] = [
-        (_CLIENT, lambda: log_filters(connection)),
+        (_CLIENT, lambda: connection.log_filters),
         (_SLAVE, lambda: connection.query(REPLICAS.on(connection.version))),
     ]
     for privilege, use in tries:
@@ -188,9 +185,9 @@ def _allowed(use: Callable[[], object]) -> bool:
     return True
 
 
-def _filters(connection: Connection, databases: Iterable[str]) -> list[Prerequisite]:
+def _filters(connection: Connection) -> list[Prerequisite]:
     try:
-        return list(filter_rows(*log_filters(connection), databases))
+        return list(filter_rows(*connection.log_filters))
     except AccessError:
         actual = f"not visible without {_CLIENT}"
         return [Prerequisite("binlog_do_db", "''", actual, "fail", "grant that privilege")]

@@ -12,8 +12,11 @@ and not only when a run begins: most settings are dynamic, and after a failover 
 - ``log_replica_updates=ON`` on a replica: what it applies is in its log. Else the GTIDs count as executed and purged.
 - ``replica_preserve_commit_order=ON`` on a replica with workers: it commits in the order of its source, so
   ``gtid_executed`` is always a state that the source has also had.
-- ``binlog_do_db``, ``binlog_ignore_db``: what they leave out is in the log as an empty transaction. Its GTID arrives
-  like any other, so no other check notices that rows are missing.
+- No ``binlog_do_db``, no ``binlog_ignore_db``, whatever databases they name. What they leave out of a replica's log is
+  an empty transaction there. Its GTID arrives like any other, so no other check notices that something is missing. What
+  a client writes is left out with its GTID. Rows are left out by their table's database, but DDL and TRUNCATE by the
+  session's default database, also if it is not the table's (MySQL Reference Manual, "Evaluation of Database-Level
+  Replication and Binary Logging Options").
 
 A replica is a server with a replication channel (``SHOW REPLICA STATUS``). Members of a group have channels that this
 statement does not show, but the plugin refuses to start without the two settings of replicas (MySQL Reference Manual,
@@ -22,20 +25,19 @@ statement does not show, but the plugin refuses to start without the two setting
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from headgate.errors import ServerSettingError
 from headgate.mysql._connection import Connection
-from headgate.mysql._facts import ServerFacts, log_filters, read_facts
+from headgate.mysql._facts import ServerFacts, read_facts
 from headgate.mysql._versions import REPLICA_STATUS, SUPPORTED, is_supported
 from headgate.positions import KINDS, Position
 
 __all__ = [
     "Prerequisite",
     "Status",
-    "check_filters",
     "check_required",
     "check_setting",
     "failed_checks",
@@ -151,55 +153,34 @@ def failed_checks(
 
 
 def check_required(connection: Connection, *, kinds: Collection[type[Position]], ordered: bool = True) -> ServerFacts:
-    """Return the server's settings, if exactness can rest on them. One query, and a second one on some replicas.
+    """Return the server's settings, if exactness can rest on them. One query, a second one on some replicas, and one
+    per connection for the log's filters.
 
     :param kinds: as for :func:`required`, like ``ordered``.
     :raises ServerSettingError: the first setting that is wrong.
+    :raises AccessError: REPLICATION CLIENT is missing.
     """
     facts = read_facts(connection)
     for row in failed_checks(facts, lambda: replicates(connection), kinds=kinds, ordered=ordered):
         raise setting_error(row, connection)
+    for row in filter_rows(*connection.log_filters):
+        if row.status == "fail":
+            raise setting_error(row, connection, more=_ALREADY_LOST)
     return facts
 
 
-def filter_rows(do: str, ignore: str, databases: Iterable[str]) -> Iterator[Prerequisite]:
+def filter_rows(do: str, ignore: str) -> Iterator[Prerequisite]:
     """Yield the checks of the log's filters.
 
-    :param do: ``binlog_do_db`` as the log's status shows it, names with commas between them; ``ignore`` likewise.
-    :param databases: databases whose tables are followed.
+    :param do: ``binlog_do_db`` as :attr:`Connection.log_filters <headgate.mysql.Connection.log_filters>` has it;
+        ``ignore`` likewise.
     """
-    followed, logged, left_out = list(databases), _names(do), _names(ignore)
-    yield _filter("binlog_do_db", do, [name for name in followed if logged and name not in logged])
-    yield _filter("binlog_ignore_db", ignore, [name for name in followed if name in left_out])
+    for name, actual in (("binlog_do_db", do), ("binlog_ignore_db", ignore)):
+        remedy = f"restart the server without {name}" if actual else ""
+        yield Prerequisite(name, "''", actual or "''", "fail" if actual else "ok", remedy)
 
 
-def _names(text: str) -> set[str]:
-    return {name for name in text.split(",") if name}
-
-
-def _filter(name: str, actual: str, lost: list[str]) -> Prerequisite:
-    status: Status = "fail" if lost else "warn" if actual else "ok"
-    remedy = f"restart the server without {name}" if status != "ok" else ""
-    if lost:
-        remedy += f", or leave the tables of {', '.join(lost)} out: their changes are not logged"
-    return Prerequisite(name, "''", actual or "''", status, remedy)
-
-
-def check_filters(connection: Connection, databases: Callable[[], Iterable[str]]) -> None:
-    """Check that no filter keeps changes of followed tables out of the log. Filters are set when a server starts, so
-    one check per connection is enough.
-
-    :param databases: databases whose tables are followed; called only if there is a filter.
-    :raises ServerSettingError: a filter does.
-    :raises AccessError: REPLICATION CLIENT is missing.
-    """
-    do, ignore = log_filters(connection)
-    for row in filter_rows(do, ignore, databases() if do or ignore else ()):
-        if row.status == "fail":
-            raise setting_error(row, connection, more=_ALREADY_LOST)
-
-
-_ALREADY_LOST = "; its log lacks earlier changes: continue on another server, or read those tables again"
+_ALREADY_LOST = "; its log lacks earlier changes: continue on another server, or read the tables again"
 """Added for a server whose filter a reader of its log meets, perhaps after a failover."""
 
 

@@ -188,7 +188,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
         kinds = kinds_of_watermark(config.source.watermark)
-        rows = prerequisites(connection, databases=sorted({table.db for table in tables}), kinds=kinds)
+        rows = prerequisites(connection, kinds=kinds)
         if config.source.relay is not None:
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), tables)

@@ -26,7 +26,6 @@ from headgate.replication._meta import (
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import TransactionHeader, check_header, check_history, last_header, transaction_headers
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
-from headgate.replication._settings import check_settings
 from headgate.replication._starts import start_of
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import Transport
@@ -71,7 +70,6 @@ __all__ = [
     "canonical_schema",
     "check_header",
     "check_history",
-    "check_settings",
     "copy_log",
     "cut_in_order",
     "file_number",

@@ -186,19 +186,18 @@ def _behind(buf: Any, low: Any) -> Any:
 
 
 def copy_log(
-    settings: ConnectionSettings, executed_before: GtidSet, *, tables: TablePatterns, hint: Hint | None = None
+    settings: ConnectionSettings, executed_before: GtidSet, *, hint: Hint | None = None
 ) -> Iterator[CopiedFile | CopiedEvents | CopiedPosition]:
     """Yield one dump of everything after ``executed_before``, as it is committed. It ends with an error.
 
     A heartbeat comes each second, as a :class:`CopiedPosition`.
 
-    :param tables: tables whose changes the log must have.
     :param hint: position of a reader that had exactly ``executed_before``.
-    :raises ServerSettingError: the log does not have all changes of the tables as rows.
+    :raises ServerSettingError: the log does not have all changes as rows.
     :raises ServerBehindError: the server lacks part of ``executed_before``.
     :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
     """
-    with open_dump(LogRead.endless(settings, executed_before, tables, hint=hint)) as dump:
+    with open_dump(LogRead.endless(settings, executed_before, hint=hint)) as dump:
         copy, stream = LogCopy(dump.server_uuid, executed_before), dump.stream
         while True:
             item, used = copy.next(stream.buf, stream.start, stream.end)

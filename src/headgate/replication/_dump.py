@@ -22,12 +22,11 @@ from typing import Final, NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError
-from headgate.mysql import ArchivedLog, ByteStream, Connection, missing_error, server_identity
+from headgate.mysql import ArchivedLog, ByteStream, Connection, check_required, missing_error, server_identity
 from headgate.offsets import Hint
 from headgate.positions import NOTHING, ExecutedLog, Position, check_kind, file_number, read_executed
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
-from headgate.replication._settings import check_settings
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
 from headgate.retrying import RetryPolicy
 
@@ -128,8 +127,8 @@ def open_dump(read: LogRead, transport: Transport = TRANSPORT) -> Iterator[Dump]
 def _requested(read: LogRead, transport: Transport) -> Iterator[Dump]:
     """Request a part of the log from the server."""
     with transport.connect(read.settings) as connection:
-        if read.followed is not None:
-            check_settings(connection, read.followed, kinds=[type(read.bounds)], ordered=False)
+        if read.is_endless:  # no planner has checked the server
+            check_required(connection, kinds=[type(read.bounds)], ordered=False)
         checked = _checked(connection, read)
         _prepare(connection, read)
         stream = connection.command(*checked.request)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, LogRequest
@@ -47,23 +46,19 @@ class LogRead:
     """Position at which a reader had everything before this part."""
     server_id: int = 0
     """0: up to the log's end. Any other id: endlessly, as the log grows."""
-    followed: TablePatterns | None = None
-    """Tables whose changes the log must hold as rows, checked on each connection. None: a planner has checked."""
     falls_back: bool = False
     """Request from the server what a binlog archive no longer has, whatever the settings are."""
     subject: str = "a range"
     """Name of this part in errors; with ``until``, of its end."""
 
     @classmethod
-    def endless(
-        cls, settings: ConnectionSettings, executed_before: Position, tables: TablePatterns, *, hint: Hint | None = None
-    ) -> LogRead:
-        """Return an endless read of everything after ``executed_before``.
+    def endless(cls, settings: ConnectionSettings, executed_before: Position, *, hint: Hint | None = None) -> LogRead:
+        """Return an endless read of everything after ``executed_before``. The server is checked on each connection.
 
         Its server id is random, above those of servers (2³¹).
         """
         identity = random.randrange(1 << 31, (1 << 32) - 1)
-        return cls(settings, executed_before=executed_before, hint=hint, server_id=identity, followed=tables)
+        return cls(settings, executed_before=executed_before, hint=hint, server_id=identity)
 
     @property
     def is_endless(self) -> bool:

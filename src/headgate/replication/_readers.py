@@ -120,9 +120,9 @@ def follow(
     :param had_by: a server that is known to have executed ``executed_before`` (``Idle.server_uuid``).
     :raises HistoryRewrittenError: it no longer has, or ``last`` is another transaction there.
     :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
-    :raises ServerSettingError: the server's log does not have all changes of the tables, or not as rows.
+    :raises ServerSettingError: the server's log does not have all changes, or not as rows.
     """
-    read = replace(LogRead.endless(settings, executed_before, options.tables), had_by=had_by)
+    read = replace(LogRead.endless(settings, executed_before), had_by=had_by)
     return FollowingDump[TransactionItem](read, LogDecoding(settings, options, transport), transport, last).items()
 
 

@@ -107,11 +107,10 @@ class TablesAsOf:
         :raises ServerSettingError: the server lacks a setting that exactness needs.
         """
         from headgate.carrier import typed_batch
-        from headgate.catalog import exact_patterns
         from headgate.errors import ChunkRetryError
-        from headgate.mysql import Connection, kinds_of_watermark
+        from headgate.mysql import Connection, check_required, kinds_of_watermark
         from headgate.positions import parse_position
-        from headgate.replication import ImageBatch, check_settings
+        from headgate.replication import ImageBatch
         from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, read_chunks
         from headgate.spark._read_task import hooked
         from headgate.spark._typed import typed_fields
@@ -120,7 +119,7 @@ class TablesAsOf:
         known = self._table(table)
         with Connection.open(settings) as connection:
             kinds = kinds_of_watermark(options.watermark)
-            uuid = check_settings(connection, exact_patterns([table]), kinds=kinds).server_uuid
+            uuid = check_required(connection, kinds=kinds).server_uuid
         schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
         batches = []
         for item in read_chunks(

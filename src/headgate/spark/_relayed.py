@@ -25,7 +25,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.positions import Position
@@ -47,10 +46,10 @@ def server_of(options: Options) -> SourceServer:
     """Return the planner's view of the server, or of the server and the relay that has its log."""
     from headgate.mysql import kinds_of_watermark
 
-    relay, patterns = options.log_of_relay(), TablePatterns(options.patterns)
+    relay = options.log_of_relay()
     if relay is not None:
-        return RelayedServer(options.settings(), patterns, relay)
-    return SourceServer(options.settings(), patterns, kinds_of_watermark(options.watermark))
+        return RelayedServer(options.settings(), relay)
+    return SourceServer(options.settings(), kinds_of_watermark(options.watermark))
 
 
 class RelayedServer(SourceServer):
@@ -59,8 +58,8 @@ class RelayedServer(SourceServer):
     :param settings: with ``relay`` as ``log``.
     """
 
-    def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, relay: LogOfRelay) -> None:
-        super().__init__(settings, patterns, [GtidSet])
+    def __init__(self, settings: ConnectionSettings, relay: LogOfRelay) -> None:
+        super().__init__(settings, [GtidSet])
         self._relay = relay
         self._part: Series | None = None
         """Part of the relay's log whose files count: the present server's after :meth:`state`, that of the batch after

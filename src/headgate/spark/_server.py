@@ -192,20 +192,15 @@ class DirectLog:
 class SourceServer(DirectLog):
     """:class:`Server` on real connections.
 
-    :param patterns: the followed tables: the server's log must have their changes.
     :param kinds: kinds of positions that the stream can use (``mysql.kinds_of_watermark``).
     """
 
-    def __init__(
-        self, settings: ConnectionSettings, patterns: TablePatterns, kinds: Collection[type[Position]]
-    ) -> None:
+    def __init__(self, settings: ConnectionSettings, kinds: Collection[type[Position]]) -> None:
         self._settings = settings
-        self._patterns = patterns
         self._kinds = kinds
         self._executed: Position | None = None
         """The position read last."""
         self._open: Connection | None = None
-        self._filters_checked = False
         self.connects = 0
 
     def _connection(self) -> Connection:
@@ -228,14 +223,9 @@ class SourceServer(DirectLog):
         return ServerState(uuid, log.executed, log.purged(self._connection()))
 
     def identity(self) -> str:
-        from headgate.mysql import check_filters, check_required
+        from headgate.mysql import check_required
 
-        connection = self._connection()
-        facts = check_required(connection, kinds=self._kinds)
-        if not self._filters_checked:
-            check_filters(connection, lambda: {name.partition(".")[0] for name in self.tables(self._patterns)})
-            self._filters_checked = True
-        return facts.server_uuid
+        return check_required(self._connection(), kinds=self._kinds).server_uuid
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         from headgate.catalog import load_stats
@@ -315,6 +305,5 @@ class SourceServer(DirectLog):
 
     def drop(self) -> None:
         opened, self._open = self._open, None
-        self._filters_checked = False
         if opened is not None:
             opened.close()

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.relay.archive._spool import LogSpool
@@ -34,15 +33,10 @@ class LogFeeder(Retrying):
     """
 
     def __init__(
-        self,
-        name: str,
-        settings: ConnectionSettings,
-        spool: LogSpool,
-        tables: TablePatterns,
-        begin: Callable[[], GtidSet | None],
+        self, name: str, settings: ConnectionSettings, spool: LogSpool, begin: Callable[[], GtidSet | None]
     ) -> None:
         super().__init__(f"headgate-log-{name}", f"{name}: binlog archive", _RETRY)
-        self.spool, self._settings, self._tables, self._begin_of = spool, settings, tables, begin
+        self.spool, self._settings, self._begin_of = spool, settings, begin
 
     def start(self) -> None:
         """Start copying."""
@@ -61,7 +55,7 @@ class LogFeeder(Retrying):
             self.spool.begin(begin)
         self._check_history()
         try:
-            dump = copy_log(self._settings, self.spool.gtid, tables=self._tables, hint=self.spool.hint())
+            dump = copy_log(self._settings, self.spool.gtid, hint=self.spool.hint())
             with closing(dump) as items:  # type: ignore[type-var]
                 for item in items:
                     self.spool.store(item)

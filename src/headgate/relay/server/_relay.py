@@ -156,7 +156,7 @@ class Relay:
         )
         log_feeder = None
         if spool is not None:
-            log_feeder = LogFeeder(source.name, source.settings, spool, source.patterns, partial(_begin_of, position))
+            log_feeder = LogFeeder(source.name, source.settings, spool, partial(_begin_of, position))
         return Partition(source, buffer, feeder, log_feeder)
 
     def _state_after_reset(

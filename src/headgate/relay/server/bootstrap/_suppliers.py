@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, load_table
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings
+from headgate.mysql import Connection, ConnectionSettings, check_required
 from headgate.names import with_positional_names
 from headgate.offsets import Hint, SnapshotProgress
 from headgate.policies import Policies
 from headgate.relay.server._sources import LogicalSource
-from headgate.replication import META_FIELDS, ImageBatch, check_settings
+from headgate.replication import META_FIELDS, ImageBatch
 from headgate.snapshot import (
     Chunk,
     ChunkOptions,
@@ -121,7 +121,7 @@ class ChunkSupplier:
         """Return the chunk as of ``executed``, sorted by key: an offset in it depends on the order."""
         with Connection.open(self._settings) as connection:
             _await_executed(connection, executed)
-            uuid = check_settings(connection, exact_patterns([source.table]), kinds=[GtidSet]).server_uuid
+            uuid = check_required(connection, kinds=[GtidSet]).server_uuid
         items = list(
             read_chunks(
                 ChunkRead(
