@@ -239,6 +239,24 @@ def folded(*images: Image, truncated: int | None = None) -> list[tuple[Any, ...]
     return sorted(rows)
 
 
+def test_rows_of_epochs_that_lack_changes_count_as_missing() -> None:
+    """A suspended table is read again: what an unread range holds is outdated, also for a row that leaves it."""
+    empty = as_table([])
+    rows = pa.table({"k": [1, 2], "a": [10, 20], "b": ["x", "y"], "j": [0, 0]}, empty.select(COLUMNS).schema)
+    rows = rows.append_column("_seq", pa.array([(7, 0, 0, 0), (6, 0, 0, 0)], empty.schema.field("_seq").type))
+
+    def find(keys: pa.Table) -> tuple[pa.Table, Any]:
+        return rows.take(pa.array([k - 1 for k in keys["k"].to_pylist()], pa.int64())), np.arange(len(keys))
+
+    moved = [image("b", 1, 1, absent="ab"), image("u", 1, 8, absent="ab"),
+             image("b", 2, 2, absent="ab"), image("u", 2, 9, absent="ab")]  # fmt: skip
+    lines = fold_partial(as_table(moved), TABLE.key)
+    for since, moved_rows in ((0, [(8, "x"), (9, "y")]), (6, [(8, "x"), (9, "y")]), (7, [(8, "x")]), (8, [])):
+        done = complete(lines, find, TABLE.key, {}, since=since)
+        assert sorted((row["k"], row["b"]) for row in done.images.to_pylist() if row["_op"] == "u") == moved_rows
+        assert done.moved == done.ignored == 2 - len(moved_rows)
+
+
 def test_keys_that_swap_carry_their_origins() -> None:
     swap = [(1, 9), (2, 1), (9, 2)]
     images = [

@@ -292,6 +292,34 @@ def test_a_first_chunk_without_rows_ends_the_hold() -> None:
     assert kinds(decided(images, begun.state)) == ["Upsert"]
 
 
+def since_of_partial(epoch: int, since: int, before: TableState) -> int:
+    """The first epoch of rows that complete partial images, in a later batch of a snapshot."""
+    fake = FakeBatch(epoch).snapshot("shop.orders", since, append=False).images(ORDERS, [("u", 1, 1, ...)])
+    action = find(decided(fake, before), UpsertPartial)
+    assert action is not None
+    return action.since
+
+
+def test_rows_from_before_a_suspension_complete_no_image_until_the_reread_ends() -> None:
+    held = TableState("shop.orders", "stale", version=4, held_epoch=9, reason="r")
+    begun = decided(FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, []), held).state
+    assert (begun.state, begun.held_epoch, since_of_partial(13, 12, begun)) == ("snapshotting", 9, 12)
+    later = decided(FakeBatch(13).snapshot("shop.orders", 12, append=False).chunk(ORDERS, []), begun).state
+    assert since_of_partial(14, 12, later) == 12
+    again = decided(FakeBatch(14).snapshot("shop.orders", 14, append=False, first=True).chunk(ORDERS, []), later).state
+    assert since_of_partial(15, 14, again) == 14, "the snapshot before it left rows that lack changes, too"
+    ended = decided(FakeBatch(15).snapshot("shop.orders", 14, append=False, last=True).chunk(ORDERS, []), again).state
+    assert (ended.state, ended.held_epoch) == ("live", None)
+
+
+def test_rows_complete_images_while_a_table_is_read_again_that_was_not_suspended() -> None:
+    begun = decided(FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [])).state
+    assert (begun.state, begun.held_epoch, since_of_partial(13, 12, begun)) == ("snapshotting", None, 0)
+    altered = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [])
+    left_out = decided(altered.ddl("shop.orders", "ALTER TABLE orders FORCE", "alter", 5)).state
+    assert (left_out.held_epoch, since_of_partial(13, 12, left_out)) == (12, 12), "the batch's log was left out"
+
+
 def test_a_reread_that_found_nothing_ends_the_hold() -> None:
     held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
     fake = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True)

@@ -226,7 +226,7 @@ def is_sound(before: TableState | None, decision: Decision) -> None:
     assert state.state in set(State) - {State.NEW}
     assert kinds == sorted(kinds, key=ORDER.index)
     assert not (state.is_suspended and kinds), "a held table stays as it is"
-    assert (state.held_epoch is not None) == state.is_suspended
+    assert (state.held_epoch is not None) if state.is_suspended else (state.held_epoch is None or state.since_epoch)
     assert (state.reason is not None) == (state.is_suspended or state.state in ("settling", "inexact"))
     assert decision.reread_reason is None or state.state == "stale"
     assert "Sweep" not in kinds or state.is_read, "rows are swept after the last chunk only"

@@ -113,9 +113,11 @@ class Keyed:
         def find(keys: pa.Table) -> tuple[pa.Table, Any]:
             known, wanted = before(), keys["id"].to_pylist()
             at = [number for number, key in enumerate(wanted) if key in known]
-            values = [known[wanted[number]][0] for number in at]
-            columns = [[row[index] for row in values] for index in range(len(self._shape.columns))]
-            return pa.table(columns, schema=self._shape.rows), np.array(at, np.int64)
+            rows = [known[wanted[number]] for number in at]
+            columns = [[row[index] for row, _ in rows] for index in range(len(self._shape.columns))]
+            table = pa.table(columns, schema=self._shape.rows)
+            seqs = pa.array([seq for _, seq in rows], self._shape.schema.field("_seq").type)
+            return table.append_column("_seq", seqs), np.array(at, np.int64)
 
         return self._set(rows, self._completed(action, find, note))
 

@@ -3,6 +3,9 @@
 These are the values that the row had at its origin *before the batch*. So they are read at the Delta version in the
 last ledger row, not at the newest one. A batch that an earlier try wrote in part then gives the same rows, although a
 key may hold another row by now.
+
+While a table is read again whose changes were left out before, its rows of earlier epochs are outdated: they count as
+missing.
 """
 
 from __future__ import annotations
@@ -41,7 +44,13 @@ class Completed:
 
 
 def complete(
-    lines: pa.Table, find: FindRows, key: Sequence[str], fills: Mapping[str, str], form: Form = Form.PLAIN
+    lines: pa.Table,
+    find: FindRows,
+    key: Sequence[str],
+    fills: Mapping[str, str],
+    form: Form = Form.PLAIN,
+    *,
+    since: int = 0,
 ) -> Completed:
     """Return whole images, one per key.
 
@@ -50,11 +59,12 @@ def complete(
     :param lines: the columns of ``_partial.fold_partial``.
     :param fills: values of columns that the table before the batch does not have; other missing columns are null.
     :param form: of the table. In a marked one a deletion becomes a row, with its last values.
+    :param since: first epoch of rows that complete images; 0: all rows do.
     """
     absent = lines[ABSENT].combine_chunks()
     is_partial = np.asarray(absent.is_valid())
     origins = [pc.struct_field(absent, ["old", f"k{number}"]) for number in range(len(key))]
-    origin = _Rows(find, pa.table(origins, names=list(key)), is_partial, live=form)
+    origin = _Rows(find, pa.table(origins, names=list(key)), is_partial, live=form, since=since)
     is_ignored = is_partial & (origin.index < 0)
     values = origin.merged(lines.drop_columns([ABSENT]), _left_out(absent, lines.column_names), fills)
     vanishes = np.asarray(pc.fill_null(pc.struct_field(absent, "vanishes"), False))
@@ -91,9 +101,10 @@ class _Rows:
     :param keys: the keys of the rows, one for each line.
     :param wanted: bool[lines]: the lines that need a row.
     :param live: the table's form, if only rows that the source has count.
+    :param since: first epoch of the rows that count.
     """
 
-    def __init__(self, find: FindRows, keys: pa.Table, wanted: Any, live: Form | None = None) -> None:
+    def __init__(self, find: FindRows, keys: pa.Table, wanted: Any, live: Form | None = None, since: int = 0) -> None:
         self.index = np.full(len(wanted), -1, np.int64)
         """int64[lines]: index in :attr:`rows`; -1: there is no such row, or it is not needed."""
         numbers = keys_of(keys.filter(pa.array(wanted)).columns).numbers
@@ -102,6 +113,9 @@ class _Rows:
         if live is Form.MARKED and len(self.rows):
             is_live = np.asarray(pc.invert(self.rows[DELETED]).combine_chunks())
             self.rows, key_numbers = self.rows.filter(pa.array(is_live)), key_numbers[is_live]
+        if since and len(self.rows):
+            counts = np.asarray(pc.struct_field(self.rows["_seq"].combine_chunks(), "epoch")) >= since
+            self.rows, key_numbers = self.rows.filter(pa.array(counts)), key_numbers[counts]
         at = np.full(len(firsts), -1, np.int64)
         at[key_numbers] = np.arange(len(key_numbers))
         self.index[wanted] = at[numbers]

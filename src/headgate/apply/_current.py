@@ -303,7 +303,9 @@ class CurrentTable:
             level = logging.WARNING if content is TableContent.ALL else logging.INFO
             log.log(level, "%s: ignored updates of %d rows that the table does not have", self.table, completed.ignored)
         if completed.moved and content is not TableContent.UNKNOWN:
-            self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
+            self._reread_reason = (
+                "a key was changed by a partial row image, and the lake has no exact row at the old one"
+            )
 
     def _count(self, action: do.Overwrite | do.Count, epoch: int) -> None:
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/counted", epoch)

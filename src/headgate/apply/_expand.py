@@ -154,7 +154,8 @@ def completed_changes(
 
     def images() -> Iterator[pa.RecordBatch]:
         for piece in pieces(action, schema):
-            completed = complete(fold_partial(piece, key, action.bound, form), find, key, fills, form)
+            folded = fold_partial(piece, key, action.bound, form)
+            completed = complete(folded, find, key, fills, form, since=action.since)
             note(completed)
             yield from completed.images.to_batches()
 

@@ -198,6 +198,15 @@ class Case:
         return bool(self.arrival.parts) and self.before.lacks_rows(self.policy)
 
     @property
+    def exact_since(self) -> int:
+        """First epoch of the table's rows that lack no change; 0: all do. Rows of earlier epochs lack those that were
+        left out before the running snapshot, or in its first batch. Its chunks or its end replace them.
+        """
+        row = self.before.row
+        lacks_changes = row is not None and row.held_epoch is not None
+        return (self.snapshot.since or 0) if lacks_changes else 0
+
+    @property
     def suspension(self) -> str | None:
         """Why the table was suspended before the batch, unless the snapshot ends that."""
         row = self.before.row

@@ -135,7 +135,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     limits = Limits.of(course, case)
     if not course.is_suspended:
         limits.add_to(course)
-    state = state_after(course, case, limits, images, columns.after)
+    state = state_after(course, case, limits, images, columns.after, without_log=without_log)
     has_actions = policy.form is not None and not course.is_suspended
     plan = CurrentPlan(
         case, column_plan, parts, course.state, lacks_images=limits.left_out is not None, described=described

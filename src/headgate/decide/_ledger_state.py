@@ -71,12 +71,19 @@ class Limits:
 
 
 def state_after(
-    course: TableCourse, case: Case, limits: Limits, images: Sequence[Part], ignored: IgnoredChanges
+    course: TableCourse,
+    case: Case,
+    limits: Limits,
+    images: Sequence[Part],
+    ignored: IgnoredChanges,
+    *,
+    without_log: bool,
 ) -> TableState:
     """Return the table's state for the ledger.
 
     :param images: those of the batch that the table does not leave out.
     :param ignored: changes of columns that the table ignores.
+    :param without_log: a snapshot begins, and the current table does not get the batch's changes next to its chunks.
     """
     snapshot, row, policy = case.snapshot, case.before.row, case.policy
     state = TableState(
@@ -92,11 +99,13 @@ def state_after(
         hook=row.hook if row is not None else None,
         ignored=ignored,
     )
+    since = None if snapshot.ends or policy.form is None else snapshot.since
     if course.is_suspended:
         return suspended_state(state, course, _suspension_epoch(course, case))
     return replace(
         state,
-        since_epoch=None if snapshot.ends or policy.form is None else snapshot.since,
+        since_epoch=since,
+        held_epoch=None if since is None else _outdated_epoch(case, without_log=without_log),
         successor=case.before.successor,
         hook=(hook_name(images[-1].definition.hook) or None) if images else state.hook,
         settles_at=str(limits.pending) if limits.pending else None,
@@ -112,6 +121,16 @@ def suspended_state(state: TableState, course: TableCourse, epoch: int | None) -
     """
     current, reason = course.state.value, course.reason
     return replace(state, state=current, reason=reason, held_epoch=epoch, since_epoch=None, successor=None)
+
+
+def _outdated_epoch(case: Case, *, without_log: bool) -> int | None:
+    """Return since when rows of earlier snapshots lack changes, of a table that is being read; None: they lack none."""
+    row, snapshot = case.before.row, case.snapshot
+    if row is None:
+        return None
+    if snapshot.begins and not snapshot.ends_suspension:
+        return case.arrival.epoch if without_log else None
+    return row.held_epoch
 
 
 def _suspension_epoch(course: TableCourse, case: Case) -> int | None:

@@ -147,8 +147,10 @@ class CurrentPlan:
         if self._is_history:
             yield from [do.AppendVersions(definition, rest, fills, names=names)] if rest else []
         elif self._is_partial:
-            content = self._content
-            yield do.UpsertPartial(definition, rest, bound, fills, base=self._base, content=content, names=names)
+            content, since = self._content, self.case.exact_since
+            yield do.UpsertPartial(
+                definition, rest, bound, fills, base=self._base, content=content, since=since, names=names
+            )
         elif rest:
             yield do.Upsert(definition, rest, bound, fills, names=names)
 

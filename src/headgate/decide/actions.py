@@ -204,6 +204,7 @@ class UpsertPartial(Upsert):
 
     base: int | None = None  # None: the table was empty
     content: TableContent = TableContent.UNKNOWN  # decides what a key missing in the table means
+    since: int = 0  # rows of earlier epochs count as missing: they lack changes that were left out
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,9 @@ class TableState:
     version: int | None = None  # Delta version of the current table
     changelog_version: int | None = None  # Delta version of the changelog
     since_epoch: int | None = None  # first epoch of the running snapshot, if the current table gets its rows
-    held_epoch: int | None = None  # suspended: since this epoch; a later re-read resumes it
+    held_epoch: int | None = None
+    """Suspended: since this epoch; a later re-read resumes it. While that re-read runs: rows from before it lack the
+    changes since this epoch."""
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None

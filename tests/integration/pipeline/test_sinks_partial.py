@@ -118,6 +118,20 @@ def test_a_key_that_comes_out_of_an_unread_range_has_the_table_read_again(bench:
     assert bench.rows(NAME) == [(1, "a", 10)]
 
 
+def test_a_key_out_of_an_unread_range_of_a_suspended_table_brings_no_outdated_values(bench: Bench) -> None:
+    """The lake has a row at the old key, from before the suspension: it lacks the changes that were left out."""
+    bench.write(read((1, "a", 10), (900, "b", 20), first=True, last=True))
+    altered = live(2, ("u", 1, 900, "left out", 21), table=GOODS)
+    assert bench.write(altered.ddl(NAME, "ALTER TABLE goods FORCE", "alter", 5)).tables[NAME].state == "stale"
+    begun = FakeBatch(3).snapshot(NAME, 3, append=False, first=True).chunk(GOODS, [(1, "a", 10)])
+    assert bench.write(begun).tables[NAME].state == "snapshotting"
+    moved = [("b", 10, 900, ..., ...), ("u", 10, 5, ..., 22)]
+    report = bench.write(FakeBatch(4).snapshot(NAME, 3, append=False).images(GOODS, moved))
+    assert (report.tables[NAME].state, report.tables[NAME].held_epoch) == ("stale", 4)
+    assert bench.writer.inbox.read("signals/ddl-4-shop-002egoods.json") is not None
+    assert 5 not in {row[0] for row in bench.rows(NAME)}
+
+
 def test_a_table_without_a_key_has_whole_images(bench: Bench) -> None:
     keyless = FakeTable(NAME, GOODS.columns, ())
     bench.write(FakeBatch(1).images(keyless, [("c", 1, 1, "a", 1)]))
