@@ -19,7 +19,7 @@ from headgate.apply._images import absent_lists, align
 from headgate.apply._partial import fold_partial
 from headgate.apply._pieces import pieces
 from headgate.carrier import Images, Part
-from headgate.decide.actions import UpsertPartial
+from headgate.decide.actions import TableContent, UpsertPartial
 from headgate.errors import DecodeError
 from headgate.lake import Form
 from tests.fix_carrier import FakeTable
@@ -312,6 +312,22 @@ def test_an_update_of_a_row_that_the_table_lacks_is_ignored() -> None:
     assert completed(image("u", 1, 1, a=5, absent="b"), store={}) == ([], 1, 0)
     cleared = (image("d", 0, 2, absent="ab"), *moved)
     assert completed(*cleared, store={}) == ([(1, "d", None, None), (2, "d", 5, None)], 1, 1)
+
+
+def test_an_ignored_update_has_the_table_read_again_if_no_later_chunk_has_its_row() -> None:
+    moved = (image("b", 1, 1, absent="ab"), image("u", 1, 2, a=5, absent="b"))
+    same, whole = (image("u", 1, 1, a=5, absent="b"),), (image("u", 1, 1, a=5, b="x"),)
+    needs = {
+        TableContent.ALL: [True, True, False],
+        TableContent.SOME: [True, False, False],
+        TableContent.SOME_OF_ANY_KEY: [True, True, False],
+        TableContent.UNKNOWN: [False, False, False],
+    }
+    assert [*needs] == [*TableContent]
+    for content, expected in needs.items():
+        done = [complete(fold_partial(as_table([*images]), TABLE.key), finder({}), TABLE.key, {})
+                for images in (moved, same, whole)]  # fmt: skip
+        assert [one.reread_reason(content) is not None for one in done] == expected
 
 
 def test_a_deleted_row_whose_values_are_unknown_keeps_those_that_the_table_has() -> None:

@@ -59,6 +59,7 @@ HEADER_TABLES = st.builds(
     append=st.booleans(),
     partial=st.booleans(),
     filtered=st.booleans(),
+    surrogate=st.booleans(),
     chunks_done=st.none() | COUNTS,
     signals=st.lists(TEXTS, max_size=2).map(tuple),
 )

@@ -312,6 +312,15 @@ def test_rows_from_before_a_suspension_complete_no_image_until_the_reread_ends()
     assert (ended.state, ended.held_epoch) == ("live", None)
 
 
+@pytest.mark.parametrize("surrogate", [False, True])
+def test_what_a_missing_row_means_depends_on_the_ranges(surrogate: bool) -> None:
+    fake = FakeBatch(9).about("shop.orders", state="reading", since_epoch=7, surrogate=surrogate)
+    fake = fake.images(ORDERS, [("u", 1, 1, ...)])
+    action = find(decided(fake, TableState("shop.orders", "snapshotting", since_epoch=7)), UpsertPartial)
+    assert action is not None
+    assert action.content is (TableContent.SOME_OF_ANY_KEY if surrogate else TableContent.SOME)
+
+
 def test_rows_complete_images_while_a_table_is_read_again_that_was_not_suspended() -> None:
     begun = decided(FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [])).state
     assert (begun.state, begun.held_epoch, since_of_partial(13, 12, begun)) == ("snapshotting", None, 0)

@@ -188,8 +188,7 @@ class CurrentTable:
 
     def _note_missing(self, content: TableContent, completed: Completed) -> None:
         """Note that rows are missing, as ``headgate.apply.CurrentTable`` does."""
-        if completed.moved and content is not TableContent.UNKNOWN:
-            self._reread_reason = "a key was changed by a partial row image, and its row is missing"
+        self._reread_reason = self._reread_reason or completed.reread_reason(content)
 
     def _append(self, rows: Any, marker: Marker) -> None:
         def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, META
+from headgate.decide.actions import TableContent
 from headgate.delta import keys_of
 from headgate.lake import DELETED, Form
 
@@ -41,6 +42,16 @@ class Completed:
     images: pa.Table
     ignored: int
     moved: int
+
+    def reread_reason(self, content: TableContent) -> str | None:
+        """Return why the table must be read again; None: no ignored update proves that it lacks a row for good. While a
+        table is read in ranges of its key, a row that keeps its key is in a range that is read later.
+
+        :param content: the table's, before the batch.
+        """
+        if content is TableContent.UNKNOWN or not (self.moved if content is TableContent.SOME else self.ignored):
+            return None
+        return "a partial row image changed a row that the lake does not have, or not exactly"
 
 
 def complete(

@@ -298,14 +298,10 @@ class CurrentTable:
         )
 
     def _note_missing(self, content: TableContent, completed: Completed) -> None:
-        """Log ignored updates of missing rows. If one of them changed its key, the table must be read again."""
+        """Log ignored updates of missing rows; have the table read again if they prove that it lacks rows."""
         if completed.ignored:
-            level = logging.WARNING if content is TableContent.ALL else logging.INFO
-            log.log(level, "%s: ignored updates of %d rows that the table does not have", self.table, completed.ignored)
-        if completed.moved and content is not TableContent.UNKNOWN:
-            self._reread_reason = (
-                "a key was changed by a partial row image, and the lake has no exact row at the old one"
-            )
+            log.info("%s: ignored updates of %d rows that the table does not have", self.table, completed.ignored)
+        self._reread_reason = self._reread_reason or completed.reread_reason(content)
 
     def _count(self, action: do.Overwrite | do.Count, epoch: int) -> None:
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/counted", epoch)

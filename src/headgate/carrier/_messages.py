@@ -154,6 +154,7 @@ class HeaderTable:
     append: bool = False
     partial: bool = False  # only rows of a signal's condition are read: it begins and ends nothing
     filtered: bool = False  # only rows of the table's configured condition are read: counts as a full snapshot
+    surrogate: bool = False  # read along another column than the key: a row changes its range without changing its key
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None

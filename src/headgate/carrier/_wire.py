@@ -106,7 +106,7 @@ def _plain(value: Any) -> Any:
         case Header():
             return {**vars(value), "v": _VERSION}
         case HeaderTable():
-            optional = ("partial", "filtered", "signals")
+            optional = ("partial", "filtered", "surrogate", "signals")
             return {name: one for name, one in vars(value).items() if one or name not in optional}
         case DdlRow():
             db, _, name = value.table.partition(".")

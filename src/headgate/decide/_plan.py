@@ -89,7 +89,8 @@ class CurrentPlan:
             case State.SETTLING:
                 return TableContent.SOME
             case State.SNAPSHOTTING if row is not None and row.since_epoch is not None:
-                return TableContent.SOME
+                by_surrogate = self.case.snapshot.header_entry.surrogate
+                return TableContent.SOME_OF_ANY_KEY if by_surrogate else TableContent.SOME
             case _:
                 return TableContent.UNKNOWN
 

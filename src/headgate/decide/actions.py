@@ -55,6 +55,7 @@ class TableContent(Enum):
 
     ALL = auto()  # exactly the source's rows, and the batch brings all changes of them
     SOME = auto()  # rows of a snapshot that is unfinished or not exact yet
+    SOME_OF_ANY_KEY = auto()  # ... along a surrogate key: a row that is missing may be in a range that was read
     UNKNOWN = auto()
 
 

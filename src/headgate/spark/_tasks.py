@@ -253,5 +253,6 @@ def _header_table(read: TableRead) -> HeaderTable:
         append=read.append,
         partial=has_filter and read.request.partial,
         filtered=has_filter and not read.request.partial,
+        surrogate=read.request.surrogate is not None,
         signals=read.request.signals,
     )
