@@ -16,7 +16,7 @@ OF_REPLICAS = ("log_replica_updates", "replica_preserve_commit_order")
 EACH = {
     "version": "5.7.44",
     "log_bin": "OFF", "gtid_mode": "OFF", "binlog_format": "MIXED", "binlog_order_commits": "OFF",
-    "log_replica_updates": "OFF", "replica_preserve_commit_order": "OFF",
+    "log_replica_updates": "OFF", "replica_preserve_commit_order": "OFF", "lower_case_table_names": "2",
 }  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def parse_statement(
     :param default_db: the database of the QUERY event, for names without one (``""``: none).
     :param ansi_quotes: the event's SQL mode has ANSI_QUOTES.
     :param backslash_escapes: the event's SQL mode lacks NO_BACKSLASH_ESCAPES.
-    :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is not 0).
+    :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is 1).
     :param strict: the event's SQL mode has STRICT_TRANS_TABLES or STRICT_ALL_TABLES: an ALTER to NOT NULL failed if
         there was a NULL.
     """

@@ -18,6 +18,9 @@ and not only when a run begins: most settings are dynamic, and after a failover 
   session's default database, also if it is not the table's (MySQL Reference Manual, "Evaluation of Database-Level
   Replication and Binary Logging Options").
 
+- ``lower_case_table_names`` is not 2 (macOS's default): with 2, information_schema has names as they were created, and
+  the log has them in lower case (MySQL Reference Manual, "Identifier Case Sensitivity"). headgate tells cases apart.
+
 A replica is a server with a replication channel (``SHOW REPLICA STATUS``). Members of a group have channels that this
 statement does not show, but the plugin refuses to start without the two settings of replicas (MySQL Reference Manual,
 "Group Replication Requirements"). Row images are checked event by event, because sessions set them.
@@ -100,8 +103,15 @@ def required(facts: ServerFacts, *, kinds: Collection[type[Position]], ordered: 
     yield check_setting(facts, "log_bin", "ON", "restart the server with log_bin=binlog in its configuration")
     yield _gtid_mode(facts, {kind.gtid_mode for kind in kinds})
     yield check_setting(facts, "binlog_format", "ROW")
+    case = facts.lower_case_table_names
+    remedy = "use a server that was initialized with 1 or 0: the setting cannot change later" if case == _MIXED else ""
+    yield Prerequisite("lower_case_table_names", "0 or 1", str(case), "fail" if remedy else "ok", remedy)
     if ordered:
         yield check_setting(facts, "binlog_order_commits", "ON")
+
+
+_MIXED = 2
+"""``lower_case_table_names`` of a server that stores names as written, and compares and logs them in lower case."""
 
 
 def _gtid_mode(facts: ServerFacts, usable: Collection[str]) -> Prerequisite:
