@@ -3,7 +3,8 @@
 A transaction reaches the log before its engine commits it, so what precedes the log's end may not be visible yet. But
 with ``binlog_order_commits=ON`` engines commit in the order of the log (MySQL Reference Manual, "Binary Logging Options
 and Variables"). So take the log's end, then commit a row. When that commit has returned, everything logged before the
-row is committed, and what preceded the end is logged before the row.
+row is committed, and what preceded the end is logged before the row. A commit that is not logged waits for none of
+them, so a session that logs nothing is refused (so is a server whose log has filters, ``mysql/_required.py``).
 
 The row is in a signal table as Debezium has it (``id``, ``type``, ``data``), one for all pipelines, and changed each
 time. Its type is that of a snapshot window's opening, which readers of signals ignore.
@@ -30,8 +31,15 @@ def commit_watermark(connection: Connection, table: str, data: str) -> None:
     :param table: ``db.table``
     :param data: a value that no watermark had before; otherwise nothing would be logged.
     :raises AccessError: INSERT or UPDATE on the table is missing.
-    :raises ServerSettingError: the table does not exist, or is not a signal table.
+    :raises ServerSettingError: the table does not exist, or is not a signal table; or the session logs nothing.
     """
+    if not connection.query("SELECT @@SESSION.sql_log_bin")[0][0]:
+        raise ServerSettingError(
+            "a watermark proves nothing, because this session is not logged: remove sql_log_bin=0 from init_connect",
+            setting="sql_log_bin",
+            expected="ON",
+            actual="OFF",
+        )
     db, _, name = table.partition(".")
     quoted = f"{quote_name(db)}.{quote_name(name)}"
     escaped = quoted.replace("%", "%%")  # a statement with arguments is a format
