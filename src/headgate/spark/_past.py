@@ -108,7 +108,7 @@ class TablesAsOf:
         """
         from headgate.carrier import typed_batch
         from headgate.errors import ChunkRetryError
-        from headgate.mysql import Connection, check_required, kinds_of_watermark
+        from headgate.mysql import Connection, check_required, commit_watermark, kinds_of_watermark
         from headgate.positions import parse_position
         from headgate.replication import ImageBatch
         from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, read_chunks
@@ -120,6 +120,8 @@ class TablesAsOf:
         with Connection.open(settings) as connection:
             kinds = kinds_of_watermark(options.watermark)
             uuid = check_required(connection, kinds=kinds).server_uuid
+            if options.watermark == "signal-table":  # else the SELECT may not see all of ``gtid``
+                commit_watermark(connection, str(options.signal_table), f'{{"rows_ns": {time.time_ns()}}}')
         schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
         batches = []
         for item in read_chunks(
