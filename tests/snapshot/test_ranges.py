@@ -138,6 +138,16 @@ def test_many_keys_are_asked_about_in_several_questions() -> None:
     assert [i for i, inside in enumerate(mask) if inside] == [0, 2000, 4000]
 
 
+def test_queries_are_limited_in_bytes() -> None:
+    """A character of UTF-8 has up to four, and max_allowed_packet may be 4 MiB: eight digits of hex for each."""
+    server = Server([(1,)])
+    table = TableDef("d", "t", (Column("k", "varchar", charset="utf8mb4"),), key=(0,))
+    keys = pa.table({"k": ["\N{SLICE OF PIZZA}" * 700 + str(i) for i in range(1000)]})
+    in_range(server.query, table, ChunkSpec("d.t", 0, None, ("_utf8mb4 X'61'",)))(keys)
+    assert sum(len(document) for document in documents(server)) == 1000
+    assert max(len(sql) for sql in server.queries) < 4 << 20
+
+
 @pytest.mark.parametrize(
     ("column", "values", "lo", "sent"),
     [

@@ -37,7 +37,7 @@ __all__ = ["Query", "documents", "in_range", "json_values", "key_conditions", "r
 Query = Callable[[str], list[tuple[Any, ...]]]
 
 _QUERY_ROWS = 2000
-_QUERY_CHARACTERS = 1 << 20
+_QUERY_BYTES = 1 << 20
 """Limits of one query: well below the smallest max_allowed_packet in use (4 MiB), also when written in hex."""
 
 
@@ -293,10 +293,11 @@ def documents(values: list[list[Any]]) -> Iterator[tuple[int, str]]:
     parts: list[str] = []
     for index, key in enumerate(zip(*values, strict=True)):
         text = json.dumps(key, ensure_ascii=False)
-        if parts and (len(parts) >= _QUERY_ROWS or size + len(text) > _QUERY_CHARACTERS):
+        length = len(text.encode())
+        if parts and (len(parts) >= _QUERY_ROWS or size + length > _QUERY_BYTES):
             yield start, "[" + ",".join(parts) + "]"
             start, parts, size = index, [], 0
         parts.append(text)
-        size += len(text)
+        size += length
     if parts:
         yield start, "[" + ",".join(parts) + "]"
