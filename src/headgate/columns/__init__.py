@@ -17,6 +17,7 @@ from headgate.columns._expressions import (
     microseconds_of,
     parse_expression,
     pattern_parts,
+    time_micros_of,
 )
 from headgate.columns._hex_keys import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._hooks import HookedTable, hooked_table, mysql_type
@@ -70,6 +71,7 @@ __all__ = [
     "read_hex_key",
     "rules_mark",
     "target_table",
+    "time_micros_of",
     "with_chosen_key",
     "with_type_of_values",
     "written_name",

@@ -189,6 +189,19 @@ def microseconds_of(text: str) -> int:
     return (moment.days * 86_400 + moment.seconds) * 1_000_000 + int(fraction.ljust(6, "0") or "0")
 
 
+def time_micros_of(text: str) -> int:
+    """Return the µs of a literal for a TIME.
+
+    :raises ValueError: it is not ``12:00:00``, perhaps with a sign, up to 3 digits of hours and 6 of a fraction.
+    """
+    match = re.fullmatch(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", text)
+    if match is None:
+        raise ValueError
+    sign, hours, minutes, seconds, fraction = match.groups(default="")
+    micros = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int(fraction.ljust(6, "0"))
+    return -micros if sign else micros
+
+
 def pattern_parts(pattern: str) -> list[str]:
     """Return the parts of a LIKE pattern: ``%``, ``_``, or a backslash and one letter, or another letter."""
     return re.findall(r"\\.|.", pattern, re.DOTALL)

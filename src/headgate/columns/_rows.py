@@ -19,7 +19,6 @@ Two columns can be compared if they have the same kind. A date that Arrow cannot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -46,6 +45,7 @@ from headgate.columns._expressions import (
     microseconds_of,
     parse_expression,
     pattern_parts,
+    time_micros_of,
 )
 from headgate.errors import ConfigError, SchemaChangedError
 from headgate.policies import Policies
@@ -63,7 +63,6 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MOST_DIGITS: Final = 38
 _WIDE: Final = 76
-_TIME: Final = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 
 
 class RowFilter:
@@ -249,13 +248,7 @@ def _scalar(value: Decimal | str | bytes, kind: str) -> pa.Scalar:
         case "datetime", str():
             return pa.scalar(microseconds_of(value), pa.int64())
         case "time", str():
-            match_ = _TIME.fullmatch(value)
-            if match_ is None:
-                raise ValueError
-            sign, hours, minutes, seconds, fraction = match_.groups()
-            total = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
-            total = total * 1_000_000 + int((fraction or "").ljust(6, "0"))
-            return pa.scalar(-total if sign else total, pa.int64())
+            return pa.scalar(time_micros_of(value), pa.int64())
     raise ValueError
 
 

@@ -17,7 +17,6 @@ and not only when a run begins: most settings are dynamic, and after a failover 
   a client writes is left out with its GTID. Rows are left out by their table's database, but DDL and TRUNCATE by the
   session's default database, also if it is not the table's (MySQL Reference Manual, "Evaluation of Database-Level
   Replication and Binary Logging Options").
-
 - ``lower_case_table_names`` is not 2 (macOS's default): with 2, information_schema has names as they were created, and
   the log has them in lower case (MySQL Reference Manual, "Identifier Case Sensitivity"). headgate tells cases apart.
 

@@ -13,9 +13,8 @@ as by CAST (``my_strtod``, correctly rounded).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -25,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
-from headgate.columns import ZERO, read_hex_key
+from headgate.columns import ZERO, microseconds_of, read_hex_key, time_micros_of
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
@@ -140,15 +139,12 @@ def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None
 
 def _moment(column: Column, text: str, kind: pa.DataType) -> pa.Scalar:
     if column.type == "time" and pa.types.is_integer(kind):
-        return pa.scalar(_time_micros(text), kind)
+        return pa.scalar(time_micros_of(text), kind)
     if pa.types.is_string(kind):
         return pa.scalar(text, kind)
     if column.type == "date":
         return pa.scalar(date.fromisoformat(text), kind)
-    whole, _, fraction = text.partition(".")
-    moment = datetime.fromisoformat(whole).replace(tzinfo=UTC)
-    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    return pa.scalar(micros + int(fraction.ljust(6, "0")), pa.int64()).cast(kind)
+    return pa.scalar(microseconds_of(text), pa.int64()).cast(kind)
 
 
 # --- by MySQL
@@ -264,20 +260,6 @@ def _temporal_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("us"))
     return pc.replace_substring_regex(values.cast(pa.string()), r"\.000000$", "")
-
-
-_TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
-
-
-def _time_micros(text: str) -> int:
-    """Return the microseconds of a TIME in MySQL's text form."""
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a TIME value")
-    sign, hour, minute, second, fraction = match.groups(default="")
-    seconds = (int(hour) * 60 + int(minute)) * 60 + int(second)
-    micros = seconds * 1_000_000 + int(fraction.ljust(6, "0"))
-    return -micros if sign else micros
 
 
 def _time_text(micros: int) -> str:
