@@ -307,6 +307,21 @@ def test_policies_of_a_table() -> None:
     assert (tables["shop.orders"].schema_changes, tables["shop.items"].schema_changes) == ("strict", "evolve")
 
 
+@pytest.mark.parametrize("mode", ['"changelog"', '"kafka"\nkafka.bootstrap = "h:1"'])
+def test_policies_of_alters_need_tables_that_alters_change(mode: str) -> None:
+    text = GOOD + '[schema_changes]\ndrop_column = "stop"\n'
+    assert parse_config(text).schema_changes.drop_column == "stop"
+    alone = text.replace('mode = "current"', f"mode = {mode}").replace('deletes = "mark"', "")
+    with pytest.raises(ConfigError) as caught:
+        parse_config(alone)
+    add = 'add "current" or "history" to target.mode'
+    assert [line.removeprefix("pipeline.toml: ") for line in caught.value.lines] == [
+        f"[schema_changes] is about current tables and histories: {add}",
+        f'schema_changes = "strict" in [tables."shop.orders"] is about its current table or history: {add}',
+    ]
+    parse_config(alone.replace('"stop"', '"evolve"').replace('"strict"', '"evolve"'))
+
+
 def test_rows_are_policies_of_a_table_that_is_no_signal_table() -> None:
     text = GOOD.replace('schema_changes = "strict"', "rows = \"country = 'DE'\"")
     policies = parse_config(text).policies()

@@ -510,6 +510,31 @@ def test_a_dropped_or_renamed_table_is_dropped_with_a_warning_once(action: str) 
     assert decided(FakeBatch(10).images(ORDERS, [("c", 2, 1, "x")]), work.state).warnings == ()
 
 
+@pytest.mark.parametrize("action", ["drop", "rename"])
+@pytest.mark.parametrize("modes", [{"changelog": True}, {"changelog": False, "kafka": True}])
+def test_a_pipeline_without_tables_follows_where_a_table_goes(action: str, modes: dict[str, Any]) -> None:
+    fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).ddl("shop.orders", f"{action} TABLE orders", action, 5)
+    row = replace(LIVE, version=None)
+    gone = decided(fake, row, None, form=None, **modes)
+    assert (gone.state.state, len(gone.warnings), gone.reread_reason) == ("dropped", 1, None)
+    assert len(gone.log_actions) + len(gone.messages) == 1, "its last changes"
+    create = FakeBatch(10).ddl("shop.orders", "CREATE ...", "create", 6).images(ORDERS, [("c", 7, 2, "y")])
+    back = decided(create, gone.state, None, form=None, **modes)
+    assert (back.state.state, back.reread_reason is not None) == ("stale", True), "also if it has rows from before"
+    assert len(back.log_actions) + len(back.messages) == 1
+    again = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True, last=True).chunk(ORDERS, [(2, "y")])
+    assert decided(again, back.state, None, form=None, **modes).state.state == "live"
+    alter = FakeBatch(10).ddl("shop.orders", "ALTER TABLE orders CONVERT ...", "alter", 6)
+    kept = decided(alter, row, None, form=None, **modes)
+    assert (kept.state.state, [outcome.done for outcome in kept.outcomes]) == ("live", ["applied"])
+
+
+def test_a_pipeline_without_tables_knows_that_a_table_of_one_batch_is_gone() -> None:
+    brief = FakeBatch(9).ddl("shop.orders", "CREATE ...", "create", 5).images(ORDERS, [("c", 6, 1, "x")])
+    work = decided(brief.ddl("shop.orders", "DROP ...", "drop", 7), None, None, form=None, changelog=False, kafka=True)
+    assert (work.state.state, work.unrecorded, len(work.messages)) == ("dropped", False, 1)
+
+
 def test_created_again_is_read_again() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5).ddl("shop.orders", "CREATE ...", "create", 6)
     assert (decided(fake).state.state, decided(fake).reread_reason is not None) == ("stale", True)

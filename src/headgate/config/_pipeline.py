@@ -111,6 +111,7 @@ class PipelineConfig(Model):
     def _conflicts(self) -> Iterator[Conflict]:
         yield from self._conflicts_of_deletes()
         yield from self._conflicts_of_layout()
+        yield from self._conflicts_of_schema_changes()
         yield from self._conflicts_of_keys()
         yield from self._conflicts_of_skips()
         yield from self._conflicts_of_messages()
@@ -145,6 +146,17 @@ class PipelineConfig(Model):
             if table.cluster_by and not self.target.has_tables:
                 about = f'cluster_by in [tables."{name}"] is about its current table or history'
                 yield "tables target.mode", f'{about}: add "current" or "history" to target.mode'
+
+    def _conflicts_of_schema_changes(self) -> Iterator[Conflict]:
+        if self.target.has_tables:
+            return
+        add = 'add "current" or "history" to target.mode'
+        if self.schema_changes != SchemaChangesConfig():
+            yield "schema_changes target.mode", f"[schema_changes] is about current tables and histories: {add}"
+        for name, table in self.tables.items():
+            if table.schema_changes == "strict":
+                about = f'schema_changes = "strict" in [tables."{name}"] is about its current table or history'
+                yield "tables target.mode", f"{about}: {add}"
 
     def _conflicts_of_keys(self) -> Iterator[Conflict]:
         chosen = [name for name, table in self.tables.items() if table.policy("key")]

@@ -221,14 +221,17 @@ class TableConfig(PolicySection):
     """Policies of one table."""
 
     schema_changes: Literal["evolve", "strict"] = Field(
-        "evolve", description="an ALTER that may change rows: `evolve` reads the table again; `strict` stops the table"
+        "evolve",
+        description="an ALTER that may change rows: `evolve` reads the table again; `strict` stops the table. Without"
+        " `current` and `history` in `target.mode` an ALTER does neither",
     )
     inconsistent_images: InconsistentImages | None = Field(
         None,
         description="changes whose columns are unknown, or other than the table's, although no statement explains it:"
         " `reread` reads the table again; `stop` stops it; `fail` ends the run, and nothing of the batch is applied;"
         " `skip` leaves them out with a warning, and the table is `inexact` until it is read again."
-        " Without it, unknown columns stop the table, and other ones are treated as `schema_changes` says",
+        " Without it, unknown columns stop the table, and other ones are treated as `schema_changes` says. Without"
+        " `current` and `history` in `target.mode` it is about unknown columns alone",
     )
     condition: str | None = Field(
         None,

@@ -190,10 +190,6 @@ def _follow_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:
     """
     arrival, snapshot, policy = case.arrival, case.snapshot, case.policy
     read_unreadable(course, case)
-    if policy.form is None:
-        for ddl in arrival.statements:
-            course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
-        return False
     is_removed = read_statements(course, case, columns)
     if snapshot.begins and (arrival.chunks or not is_removed):
         course.add(TableEvent(EventKind.BEGINS))

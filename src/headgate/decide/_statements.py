@@ -16,6 +16,9 @@ defines its effect:
 CREATE TABLE IF NOT EXISTS counts only after a statement that removed the table. One that was stopped for another reason
 may exist, and stays stopped.
 
+A pipeline without ``current`` and ``history`` has no rows that an ALTER changes, so none has an effect there. The other
+statements have the same effects: a table that comes back is read again, which the log of the new one may not show.
+
 ``[schema_changes]`` may have the table read again or stopped for changes of columns, too, or ignore them
 (``_columns``). What else such a statement changes counts as above.
 
@@ -100,6 +103,9 @@ def _alters_in_place(course: TableCourse, case: Case) -> bool:
 
 def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Case) -> None:
     """Process an ALTER."""
+    if case.policy.form is None:
+        course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
+        return
     followed, ignored = _without_ignored(columns, ddl, case)
     is_held = course.suspended_state is not None
     if ignored and not followed.changes:
