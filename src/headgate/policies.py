@@ -176,11 +176,13 @@ class MaskKey:
 
     env: str | None = None
     file: str | None = None
+    mark: str | None = None
+    """``headgate.columns.hash_mark`` that the key must have; None: any."""
 
     @classmethod
-    def of(cls, env: str | None, file: str | None) -> MaskKey | None:
+    def of(cls, env: str | None, file: str | None, mark: str | None = None) -> MaskKey | None:
         """Return the key of the settings ``mask_key_env`` and ``mask_key_file``; None: there is none."""
-        return cls(env, file) if env or file else None
+        return cls(env, file, mark) if env or file else None
 
 
 _HOOK: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)(?:@([A-Za-z0-9][A-Za-z0-9_.-]{0,49}))?")

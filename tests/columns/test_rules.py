@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.columns import TableCodec, column_rules
+from headgate.columns import TableCodec, column_rules, hash_mark
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from headgate.policies import KEEP, ColumnRule, Decimals, MaskKey, Policies, parse_rules
 from tests.columns.cells import block
@@ -95,6 +95,18 @@ def test_hashes_are_those_of_python(values: list[bytes | None], key: str) -> Non
     assert hashes.to_pylist() == [
         None if value is None else hmac.new(key.encode(), value, hashlib.sha256).hexdigest() for value in values
     ]
+
+
+def test_a_process_that_finds_another_key_than_the_run_began_with_makes_no_hashes(tmp_path: Path) -> None:
+    file, rules = tmp_path / "key", {"d.t": {"secret": "hash"}}
+    file.write_text(KEY)
+    began = hash_mark(policies(rules, MaskKey(file=str(file))))
+    TableCodec(TABLE, policies(rules, MaskKey(file=str(file), mark=began)))
+    assert hash_mark(policies({"d.t": {"secret": "null"}})) == ""
+    file.write_text(KEY + "!")
+    (tmp_path / "link").symlink_to(file)  # as another process reads it
+    with pytest.raises(ConfigError, match=r"link is another one than when the run began: start the run again"):
+        TableCodec(TABLE, policies(rules, MaskKey(file=str(tmp_path / "link"), mark=began)))
 
 
 def test_numbers_are_hashed_as_their_text(key: MaskKey) -> None:

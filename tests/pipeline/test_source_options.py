@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from headgate.config import PipelineConfig, SourceSettings
 from headgate.errors import ConfigError
 from headgate.lake import Lake
 from headgate.pipeline import source_options
+from headgate.policies import MaskKey
 from headgate.spark import Options
 
 CHANGED: dict[str, Any] = {
@@ -54,6 +56,20 @@ def test_a_topic_of_signals_has_the_pipelines_key() -> None:
         topic = Options.parse(source_options(config, Lake.of(config), slots=1)).signal_topic
         assert topic is not None
         assert topic.model_dump(exclude_none=True) == {**kafka, "key": "shop"}
+
+
+def test_tasks_know_the_mark_of_the_runs_key(tmp_path: Path) -> None:
+    def marked(rules: dict[str, Any]) -> MaskKey | None:
+        source = {"url": "mysql://u@h", "tables": ["d.*"], "mask_key_file": str(tmp_path / "key")}
+        values = {"name": "shop", "source": source, "target": {"path": "/lake"}, "columns": rules}
+        config = PipelineConfig.model_validate(values)
+        return Options.parse(source_options(config, Lake.of(config), slots=1)).policies.mask_key
+
+    assert marked({}) == MaskKey(file=str(tmp_path / "key")), "a key that no rule needs is not read"
+    (tmp_path / "key").write_text("a key of 16 bytes or more")
+    known = marked({"d.*": {"email": "hash"}})
+    assert known is not None
+    assert (known.mark or "").startswith("hash:")
 
 
 def test_a_start_is_for_pipelines_and_streams() -> None:

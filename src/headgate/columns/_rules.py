@@ -44,6 +44,7 @@ __all__ = [
     "check_rules",
     "column_rules",
     "excluded_by_name",
+    "hash_mark",
     "rules_mark",
     "target_table",
     "with_type_of_values",
@@ -185,9 +186,16 @@ def rules_mark(policies: Policies) -> str:
     if not policies.columns:
         return ""
     rules = json.dumps(spelled_rules(policies.columns), sort_keys=True)
+    return hashlib.blake2b(f"{rules}{hash_mark(policies)}".encode(), digest_size=16).hexdigest()
+
+
+def hash_mark(policies: Policies) -> str:
+    """Return a text that differs if hashes have another key; ``""``: there are no rules ``hash``.
+
+    :raises ConfigError: the key is missing, or too short.
+    """
     hashes = any(rule.kind == "hash" for _, of_table in policies.columns for _, rule in of_table)
-    key = _mark(ColumnRule("hash"), policies.mask_key) if hashes else ""
-    return hashlib.blake2b(f"{rules}{key}".encode(), digest_size=16).hexdigest()
+    return _mark(ColumnRule("hash"), policies.mask_key) if hashes else ""
 
 
 def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
@@ -196,8 +204,7 @@ def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
         case "keep":
             return ""
         case "hash":
-            sample = hmac_hex(pa.array(["headgate"]), mask_key(key))[0].as_py()
-            return f"hash:{sample[:8]}"
+            return _key_mark(mask_key(key))
         case "text":
             return f"text:{rule.text}"
         case "truncate":
@@ -206,11 +213,17 @@ def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
             return kind
 
 
+def _key_mark(key: bytes) -> str:
+    sample = hmac_hex(pa.array(["headgate"]), key)[0].as_py()
+    return f"hash:{sample[:8]}"
+
+
 @lru_cache(maxsize=16)
 def mask_key(source: MaskKey | None) -> bytes:
-    """Return the key of ``hash`` rules.
+    """Return the key of ``hash`` rules. A process reads it once, so a run has one key only if each of its processes,
+    whenever it began, requires the same mark.
 
-    :raises ConfigError: it is missing, or too short.
+    :raises ConfigError: it is missing, too short, or has another mark than required.
     """
     if source is None:
         raise ConfigError('[columns] has the rule "hash", which needs a key: set mask_key_env or mask_key_file')
@@ -224,6 +237,8 @@ def mask_key(source: MaskKey | None) -> bytes:
             raise ConfigError(f"the key of masks cannot be read from {where}: {error}") from None
     if len(text.encode()) < _LEAST_KEY_BYTES:
         raise ConfigError(f"the key of masks in {where} is missing or shorter than {_LEAST_KEY_BYTES} bytes")
+    if source.mark is not None and source.mark != _key_mark(text.encode()):
+        raise ConfigError(f"the key of masks in {where} is another one than when the run began: start the run again")
     return text.encode()
 
 

@@ -553,6 +553,8 @@ def source_options(
     :param last: the newest batch of the lake.
     :param written_epoch: of the newest batch that wrote a table.
     """
+    from headgate.columns import hash_mark
+
     source, topic = config.source, config.signals.topic(config.name)
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     all_images = every_change or "history" in config.target.mode
@@ -566,6 +568,7 @@ def source_options(
         "applied": last.gtid if last is not None else None,
         "epoch": str(last.epoch if last is not None else 0),
         "written_epoch": str(written_epoch),
+        "mask_key_mark": hash_mark(config.policies()),
         "images": "all" if all_images else "keys",
         # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
         "append": json.dumps(not every_change),

@@ -21,7 +21,7 @@ from headgate.config import PASSWORD_NAMES, Conflict, Mistakes, SignalTopicConfi
 from headgate.control import check_filter
 from headgate.errors import ConfigError
 from headgate.parsing import parse_json
-from headgate.policies import DEFAULT, Policies
+from headgate.policies import DEFAULT, MaskKey, Policies
 from headgate.positions import NamedStart, parse_position, parse_start
 from headgate.spark._policy_options import POLICY_HELP, parse_policies
 
@@ -110,6 +110,11 @@ class Options(SourceSettings):
         None,
         description="carrier: folder or URI for large record batches, which rows then name instead of having them; all"
         " tasks must reach it, and the consumer removes the files",
+    )
+    mask_key_mark: str | None = Field(
+        None,
+        description="mark of the key of rules `hash` at a pipeline's start: a task that finds another key ends with an"
+        " error",
     )
     policies: InstanceOf[Policies] = DEFAULT
     start: Annotated[str, _by(_start)] | None = Field(
@@ -211,6 +216,11 @@ class Options(SourceSettings):
         from headgate.catalog import exact_pattern
 
         return self.tables if self.table is None else (exact_pattern(self.table),)
+
+    @property
+    def mask_key(self) -> MaskKey | None:
+        """Where the key of rules ``hash`` is, and its mark."""
+        return MaskKey.of(self.mask_key_env, self.mask_key_file, self.mask_key_mark)
 
     @property
     def follows_tables(self) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.columns import hash_mark
 from headgate.config import PipelineConfig
-from headgate.errors import UnsupportedError
+from headgate.errors import ConfigError, UnsupportedError
 from headgate.lake import Lake, newest_row
 from headgate.pipeline import Pipeline, check_source
 from headgate_testing import MySQLServer
@@ -184,6 +185,18 @@ def test_a_changed_rule_reads_the_table_again(
             Pipeline(masked, spark).run(once=True)
         mask = hashed if masked is config else lambda _text: None
         check(masked, table, [(1, mask("a")), (2, mask("b")), *((k, mask("c")) for k in range(3, n + 1))])
+
+
+def test_a_key_that_is_replaced_while_a_run_goes_on_ends_it(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Before there are hashes of two keys: a process that began earlier still has the old one."""
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, email VARCHAR(80))")
+    config = config_of(mysql_server, mysql_db, tmp_path)
+    assert hash_mark(config.policies()), "this process has read the key"
+    (tmp_path / "key").write_text(KEY[::-1])
+    with pytest.raises(ConfigError, match="key is another one than when the run began: start the run again"):
+        Pipeline(config, spark).run(once=True)
 
 
 def test_a_statement_in_an_error_is_not_shown(
