@@ -19,6 +19,7 @@ from headgate.lake import TableState, WriteMethod
 from headgate.pipeline import StatusWriter, record_failure
 from headgate.sinks import BatchReport
 from headgate.status import FilesStatus, IndexStatus, LagStatus, RequestsStatus, Status, read_status
+from headgate.ui import PipelineView
 from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -58,7 +59,7 @@ class Run:
 
     def waits(self, epoch: int, **more: Any) -> None:
         """The planner finds nothing to do after that batch."""
-        self.inbox.write("waiting.json", {"epoch": epoch, "since_us": 0, "paused": False, **more})
+        self.inbox.write("waiting.json", {"epoch": epoch, "seen_us": 0, "paused": False, **more})
 
     def read(self) -> Status:
         status = read_status(self.inbox, self.clocks.wall_us())
@@ -275,6 +276,28 @@ def test_waiting_is_what_the_planner_says_of_the_newest_batch(run: Run) -> None:
         assert (status.state, status.activity.paused) == ("idle", True)
         run.inbox.write("waiting.json", {"epoch": "nonsense"})
         assert run.beat(1).state == "running"
+
+
+def test_an_idle_run_whose_server_gives_no_answer_is_neither_idle_nor_ready(run: Run) -> None:
+    def is_ready(status: Status) -> bool:
+        return PipelineView("shop", run.clocks.wall_us(), status).is_following
+
+    with run.writer as writer:
+        writer.starts()
+        writer.ends(report(1, 4))
+        run.waits(1001, seen_us=START_US, until_us=START_US + 30_000_000)
+        status = run.beat(25)
+        assert (status.state, status.error, status.lag.seconds, is_ready(status)) == ("idle", None, 0.0, True)
+        status = run.beat(6)
+        assert (status.state, status.lag.seconds, is_ready(status)) == ("running", 6.0, False)
+        assert status.error == f"no answer from MySQL since 2023-11-14 22:13:20Z{AWAY}"
+        assert run.beat(60).lag.seconds == 66.0, "as long as there is none"
+        writer.reads(2)
+        assert run.beat(1).error is None, "it has answered, with a batch"
+        writer.ends(report(2, 8))
+        assert run.beat(1).error is None
+        run.waits(1002)
+        assert run.beat(1).state == "idle"
 
 
 def test_a_batch_under_way_is_lag(run: Run) -> None:
@@ -654,7 +677,7 @@ def test_who_is_told_of_the_status(tmp_path: Path) -> None:
     writer._ending.wait = lambda timeout=None: True  # type: ignore[method-assign]
     with writer:
         writer.starts()
-        inbox.write("waiting.json", {"epoch": 1, "since_us": 0, "paused": False})
+        inbox.write("waiting.json", {"epoch": 1, "seen_us": 0, "paused": False})
         writer._tick()
         seen = []
         for _ in range(10):

@@ -262,6 +262,7 @@ class FakeControl:
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     waiting: list[tuple[int, int, bool]] = field(default_factory=list)
+    waiting_until_us: int | None = None
 
     def hint(self) -> End | None:
         return End(**self.files["hint"]) if "hint" in self.files else None
@@ -283,7 +284,8 @@ class FakeControl:
         if isinstance(what, Trouble):
             self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
         else:
-            self.waiting.append((what.epoch, what.since_us, what.paused))
+            self.waiting.append((what.epoch, what.seen_us, what.paused))
+            self.waiting_until_us = what.until_us
 
     def forget(self, file: ControlFile) -> None:
         self.files.pop(file.removesuffix(".json"), None)

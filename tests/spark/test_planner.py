@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -148,7 +149,7 @@ def test_target_is_the_source_whatever_happens(
         assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name
 
 
-def test_a_stream_that_has_nothing_to_do_for_a_second_says_so_once() -> None:
+def test_a_stream_that_has_nothing_to_do_for_a_second_says_so() -> None:
     server, control = source(("d.a", 3)), FakeControl()
     run = stream(server, control, poll_ms="400")
     run.drain()
@@ -177,6 +178,22 @@ def test_a_stream_that_asks_seldom_says_at_once_that_it_waits() -> None:
     run = stream(source(("d.a", 3)), poll_ms="5000")
     run.drain()
     assert [epoch for epoch, *_ in run.control.waiting] == [run.offset.epoch]
+
+
+@pytest.mark.parametrize("poll_ms", [400, 60_000])
+def test_an_idle_stream_says_again_in_time_that_the_server_has_nothing(poll_ms: int) -> None:
+    run = stream(source(("d.a", 3)), poll_ms=str(poll_ms))
+    run.drain()
+    begun = run.clock.now
+    while run.clock.now < begun + 130:
+        assert not run.batch()
+        if run.control.waiting:
+            assert run.control.waiting_until_us is not None
+            assert run.clock.wall_us() < run.control.waiting_until_us - 10_000_000, "there is time for an answer"
+    times = [seen_us / 1e6 for _, seen_us, _ in run.control.waiting]
+    assert all(9.9 <= second - first <= 10.5 + poll_ms / 1000 for first, second in pairwise(times))
+    assert len(times) >= 2, "also of a server that is asked once a minute"
+    assert len(times) <= 15, "not at each look"
 
 
 def test_the_plan_says_how_many_rows_a_batch_reads() -> None:

@@ -96,12 +96,15 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The planner has no work since the batch with this epoch."""
+    """The planner has no work since the batch with this epoch. Times are µs since 1970 UTC."""
 
     epoch: int
-    since_us: int
+    seen_us: int
+    """When the server's newest answer said so."""
     paused: bool
     """Whether a signal has paused table snapshots."""
+    until_us: int | None = None
+    """The next answer is due before: later the server may have changes that nobody knows of."""
 
 
 def signal_path(name: str) -> str:
@@ -281,10 +284,11 @@ class ControlFolder:
     def waiting(self) -> Waiting | None:
         """Return after which batch there was no work, if recorded."""
         content = self._read_or_empty(ControlFile.WAITING)
-        epoch = content.get("epoch")
-        return (
-            Waiting(epoch, content.get("since_us", 0), bool(content.get("paused"))) if isinstance(epoch, int) else None
-        )
+        epoch, until = content.get("epoch"), content.get("until_us")
+        if not isinstance(epoch, int):
+            return None
+        until_us = until if isinstance(until, int) else None
+        return Waiting(epoch, content.get("seen_us", 0), bool(content.get("paused")), until_us)
 
     def record_state(self, state: Trouble | Waiting) -> None:
         """Record one of these."""

@@ -62,8 +62,10 @@ computed with them.
 _IN_TRANSACTION: Final = 1
 """SERVER_STATUS_IN_TRANS, a flag of the server's answers."""
 
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
-"""Seconds, seconds, count: a vanished peer is noticed after about 90 seconds, long before the read timeout."""
+_PEER_LIMITS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 30_000}
+"""Seconds, seconds, count, milliseconds: if a peer vanished, a query fails after 30 seconds, a wait for data after 40
+(on systems without the last option after 90), long before the read timeout. Keepalive alone does not act while a query
+is sent and not acknowledged."""
 
 
 class Connection:
@@ -268,10 +270,12 @@ def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
 
 
 def _set_socket_up(driver: Any, settings: ConnectionSettings) -> None:
-    """Set keepalive, and the longer timeouts that hold from now on (one value, so that PyMySQL never switches)."""
+    """Set when a vanished peer is noticed, and the longer timeouts that hold from now on (one value, so that PyMySQL
+    never switches).
+    """
     sock: socket.socket = driver._sock
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
+    for name, value in _PEER_LIMITS.items():
         option = getattr(socket, name, None)
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)

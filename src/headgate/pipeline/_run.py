@@ -239,7 +239,7 @@ class Pipeline:
                     if names is not None and run.writer.ledger.last is not None and not self._stop.is_set():
                         names.finish(run.writer.ledger.last)
                     waiting = inbox.waiting()
-                    is_idle = waiting is not None and waiting.since_us >= begun_us
+                    is_idle = waiting is not None and waiting.seen_us >= begun_us
                     return run.ended or (not ends and (applied or is_idle))
                 if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)

@@ -9,8 +9,9 @@ Its thread lives only inside the ``with`` block, so the file stays fresh while t
 before a retry. The last batches and warnings of the previous run are taken over from the file.
 
 The run reports what it does (``activity``). Two facts come from the planner, in another process: ``waiting.json``: it
-has found nothing to do; ``trouble.json``: it cannot do its work. If neither is about the newest batch, the next one is
-being planned.
+has found nothing to do, and when it looks again; ``trouble.json``: it cannot do its work. If neither is about the
+newest batch, the next one is being planned. If the planner is late with its next look, the server may not answer: the
+status is not ``idle`` any more, and has an error.
 
 Lag. ``as_of_us`` is the moment as of which the lake is complete: the planning of the newest batch (its newest change,
 if its size was limited and there is more), or now, while the planner waits. The lag is the time since then, so the lake
@@ -28,12 +29,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble
+from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble, Waiting
 from headgate.control import SignalState
-from headgate.errors import Definite, HeadgateError, error_line
+from headgate.errors import ConnectionLostError, Definite, HeadgateError, error_line
 from headgate.pipeline._figures import (
     CurrentBatch,
     FigureHistory,
@@ -118,6 +120,7 @@ class StatusWriter(Progress):
         self._behind: int | None = None
         self._error: str | None = None  # the error after which the run retries
         self._trouble: Trouble | None = None  # the planner's error, and since when
+        self._late: Waiting | None = None  # what the planner reported last, if its next look at the server is overdue
         self._rates = Rates(clock())
         self._freshness = Freshness()
         self.indexes: Callable[[], IndexStatus | None] = lambda: None
@@ -362,7 +365,7 @@ class StatusWriter(Progress):
         update: dict[str, Any] = {
             "updated_us": now_us,
             "state": "idle" if waits else "running",
-            "error": self._error or (self._trouble and self._trouble.error),
+            "error": self._error or (self._trouble and self._trouble.error) or self._silence(),
             "activity": self._activity(tables),
             "as_of_us": now_us if waits else self._status.as_of_us,
             "freshness": self._freshness.at(self._clock()),
@@ -384,6 +387,13 @@ class StatusWriter(Progress):
             return 0.0
         as_of = self._status.as_of_us
         return None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
+
+    def _silence(self) -> str | None:
+        """Return that the server may not answer the planner, if that is the newest that is known of it."""
+        if self._late is None or self._phase != "planning":
+            return None
+        seen = datetime.fromtimestamp(self._late.seen_us // 1_000_000, UTC)
+        return error_line(ConnectionLostError(f"no answer from MySQL since {seen:%Y-%m-%d %H:%M:%SZ}"))
 
     def _activity(self, tables: dict[str, TableStatus]) -> Activity:
         if self._under_way is not None:
@@ -451,9 +461,13 @@ class StatusWriter(Progress):
         with self._lock:  # includes the reads: a query that starts in between would make them stale
             trouble, waiting = self._inbox.trouble(), self._inbox.waiting()
             self._take_trouble(trouble)
-            planner_waits = waiting is not None and waiting.epoch >= self._epoch
+            if waiting is not None and waiting.epoch < self._epoch:
+                waiting = None
+            is_late = waiting is not None and waiting.until_us is not None and waiting.until_us < self._wall_us()
+            self._late = waiting if is_late else None
             if self._phase in ("planning", "waiting") and self._under_way is None:
-                self._enter("waiting" if planner_waits and self._trouble is None else "planning")
+                waits = waiting is not None and not is_late and self._trouble is None
+                self._enter("waiting" if waits else "planning")
             if self._phase == "waiting" and waiting is not None:
                 self._error, self._paused = None, waiting.paused
 

@@ -25,7 +25,6 @@ When idle, Spark calls some 90 times a second. So a planner that found nothing w
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,6 +67,10 @@ _MAX_MOVES = 20
 having a key, at every try must not keep such a run from ending; the next run continues with it."""
 _IDLE_SECONDS = 1.0
 """A stream that is idle for so long is reported as waiting; a busy one writes nothing between its batches."""
+_REPORT_SECONDS = 10.0
+"""... and again at the first look after so many seconds, so that a look without an answer shows."""
+_LATE_SECONDS = 20.0
+"""How long an answer may take: busy machines pause, and the trouble of a lost connection comes after 30 seconds."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Planner:
         self._moves = 0
         self._polled: float | None = None
         self._idle_since: float | None = None
+        self._reported: float | None = None
         self._has_planned = False
         self._failing_since_us: int | None = None
         self._succeeded = False
@@ -238,18 +242,21 @@ class Planner:
                 self._sleep(left)
 
     def _report_idle(self, start: SourceOffset, now: float | None) -> None:
-        """Report once, in the control folder, that there is nothing to do.
+        """Report in the control folder that there is nothing to do, and until when that holds.
 
         :param now: when that was found, by the planner's clock; None: there is something to do.
         """
-        if now is None or self._idle_since is None:
-            self._idle_since = now
-        if now is None or self._control is None or self._idle_since is None:
+        if now is None or self._control is None:
+            self._idle_since = self._reported = None
             return
-        if now + self._options.poll_ms / 1000 - self._idle_since >= _IDLE_SECONDS:
-            self._idle_since = math.inf
-            paused = Notes.from_dict(start.signals).paused
-            self._control.record_state(Waiting(start.epoch, self._wall_us(), paused))
+        if self._idle_since is None:
+            self._idle_since = now
+        pause = self._options.poll_ms / 1000
+        is_idle = now + pause - self._idle_since >= _IDLE_SECONDS
+        if is_idle and (self._reported is None or now - self._reported >= _REPORT_SECONDS):
+            self._reported, seen_us = now, self._wall_us()
+            until_us = seen_us + int((pause + _REPORT_SECONDS + _LATE_SECONDS) * 1e6)
+            self._control.record_state(Waiting(start.epoch, seen_us, Notes.from_dict(start.signals).paused, until_us))
 
     def _settings(self, epoch: int, **more: Any) -> PlanSettings:
         options = self._options
