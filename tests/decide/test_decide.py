@@ -500,6 +500,17 @@ def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
     assert not decided(brief, None, None, changelog=False, kafka=True).unrecorded
 
 
+@pytest.mark.parametrize("form", [Form.PLAIN, None])
+def test_a_re_read_warns_that_no_message_says_which_rows_are_gone(form: Form | None) -> None:
+    statement = "TRUNCATE PARTITION" if form is not None else "CREATE"
+    fake = FakeBatch(9).ddl("shop.orders", statement, "alter" if form is not None else "create", 5)
+    row = LIVE if form is not None else replace(LIVE, state="dropped", held_epoch=3, reason="DROP")
+    (quiet,) = decided(fake, row, form=form).warnings
+    assert quiet.startswith("shop.orders is read again: ")
+    (warning,) = decided(fake, row, form=form, kafka=True).warnings
+    assert warning == f"{quiet}; Kafka gets its rows, and no message for those that are gone"
+
+
 @pytest.mark.parametrize("action", ["drop", "rename"])
 def test_a_dropped_or_renamed_table_is_dropped_with_a_warning_once(action: str) -> None:
     work = decided(FakeBatch(9).ddl("shop.orders", f"{action} TABLE orders", action, 5))

@@ -30,6 +30,9 @@ _SUSPENDING: Final = {
 """The events that suspend a table; the outcome of a statement that is one."""
 
 
+_NO_DELETES: Final = "Kafka gets its rows, and no message for those that are gone"
+
+
 @dataclass(frozen=True)
 class TableEvent:
     """Something that happens to a table in a batch."""
@@ -61,6 +64,7 @@ class TableCourse:
     reason_before: str | None = None  # why it was suspended, if that still holds
     strict: bool = False  # stop the table instead of reading it again
     waits: bool = False  # a full snapshot has yet to begin, so no other one is requested
+    sends_messages: bool = False  # its changes go to Kafka, too
     events: list[TableEvent] = field(default_factory=list)
     state: State = field(init=False)
 
@@ -164,7 +168,8 @@ class TableCourse:
         if self.state is State.DROPPED and self.before is not State.DROPPED:
             texts.append(f"{self.table} is dropped, and its rows stay: {self.reason}")
         if self.reread_reason is not None:
-            texts.append(f"{self.table} is read again: {self.reread_reason}")
+            gone = f"; {_NO_DELETES}" if self.sends_messages else ""
+            texts.append(f"{self.table} is read again: {self.reread_reason}{gone}")
         if self.state is State.INEXACT and self.before is not State.INEXACT:
             texts.append(f"{self.table} is inexact: {self.reason}")
         return tuple(texts)

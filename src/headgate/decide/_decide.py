@@ -109,7 +109,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     _check(arrival)
     case = Case(arrival, before, policy)
     snapshot = case.snapshot
-    course = TableCourse(arrival.table, before.state, case.suspension, policy.strict, snapshot.waits)
+    course = TableCourse(arrival.table, before.state, case.suspension, policy.strict, snapshot.waits, policy.kafka)
     columns = ColumnView(before.row.ignored if before.row is not None else None, before.target)
     if snapshot.ends_suspension:
         course.add(TableEvent(EventKind.ENDS_SUSPENSION))
