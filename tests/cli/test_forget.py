@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,8 +36,13 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'name = "shop"\n[source]\nurl = "mysql://u@127.0.0.1:1"\ntables = ["shop.*", "shop.named"]\n'
         f'[target]\npath = "{tmp_path / "lake"}"\n'
     )
-    row = LedgerRow(1, 9, "u:1", None, STATES)  # type: ignore[arg-type]
-    monkeypatch.setattr("headgate.lake.newest_row", lambda _: row)
+
+    def newest_row(_: object) -> LedgerRow:
+        forgotten = {name for one in inbox(file).signals().values() for name in one["data"]["data-collections"]}
+        states = {name: state for name, state in STATES.items() if re.escape(name) not in forgotten}
+        return LedgerRow(1, 9, "u:1", None, states)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("headgate.lake.newest_row", newest_row)
     monkeypatch.setattr("headgate.cli._outcome.time.sleep", lambda _: None)
     return file
 
@@ -122,6 +128,19 @@ def test_data_are_deleted_after_a_question(pipeline: Path, monkeypatch: pytest.M
     assert ([folder.exists() for folder in folders], code) == ([not deleted] * 2, 0 if deleted else 1)
     assert (f"deleted: {folders[1]}" in out) == deleted
     assert bool(inbox(pipeline).signals()) == deleted
+
+
+def test_data_of_a_table_that_came_back_are_not_deleted(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline forgot it, and follows a new table of this name, in the same folder, before the deletion."""
+    running(monkeypatch, "done")
+    row = LedgerRow(2, 10, "u:2", None, STATES)  # type: ignore[arg-type]
+    monkeypatch.setattr("headgate.lake.newest_row", lambda _: row)
+    folder = pipeline.parent / "lake" / "shop" / "old"
+    (folder / "_delta_log").mkdir(parents=True)
+    code, out, err = run(str(pipeline), "shop.old", "--delete-data", "--yes")
+    assert (code, out) == (1, "done: forget-table of shop.old\n")
+    assert "shop.old has come back meanwhile, as a new table: nothing is deleted" in err
+    assert folder.is_dir()
 
 
 @pytest.mark.parametrize("terminal", [False, True])

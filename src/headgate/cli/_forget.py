@@ -34,7 +34,8 @@ def forget(
     lake stay, and are no longer maintained; --delete-data deletes them, too, when a running pipeline has forgotten the
     table. If the table comes back, it is a new one.
 
-    The exit code is 1 if the pipeline refuses, the answer to the question is no or missing, or Ctrl-C ends the waiting.
+    The exit code is 1 if the pipeline refuses, the answer to the question is no or missing, the table comes back before
+    its data are deleted, or Ctrl-C ends the waiting.
 
     Examples:
       headgate forget pipeline.toml shop.old_orders
@@ -44,7 +45,7 @@ def forget(
     from headgate.cli._outcome import is_running, send, wait_for
     from headgate.config import load_config
     from headgate.control import parse_signal
-    from headgate.lake import Lake
+    from headgate.lake import Lake, newest_row
 
     config = load_config(pipeline)
     lake = Lake.of(config)
@@ -67,6 +68,9 @@ def forget(
         return 1
     if delete_data and not folders:
         write_text(["no folders to delete"])
+    if folders and table in newest_row(lake).tables:
+        warn(f"{table} has come back meanwhile, as a new table: nothing is deleted")
+        return 1
     return _delete_all(folders)
 
 
