@@ -5,6 +5,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from headgate.kafka._cluster import HeartbeatSender, Topics
 from headgate.kafka._heartbeats import Heartbeats
 from headgate.kafka._target import SentBatch
 from headgate.kafka.debezium.envelope import RECORDS, Envelope
+from tests.fix_carrier import FakeTable
 
 DEFAULT = TopicNames("shop", "{prefix}.{db}.{table}")
 TEXT = """\
@@ -197,6 +199,28 @@ def opened(producer: FakeProducer, settings: str = "") -> KafkaTarget:
     target = KafkaTarget(config, "shop")
     target._producer = producer  # type: ignore[assignment]
     return target
+
+
+@pytest.mark.parametrize(
+    ("columns", "form", "error"),
+    [
+        ([("a-b", "int"), ("a_b", "int")], "avro", "columns a-b and a_b of .* would both be named a_b in Avro"),
+        ([("a-b", "int"), ("a_b", "int")], "json", None),
+        ([("made", "struct<a:int>")], "json", r"column made of type struct<a:int> has no form in messages"),
+    ],
+)
+def test_what_has_no_form_is_found_before_anything_is_written(
+    columns: list[tuple[str, str]], form: str, error: str | None
+) -> None:
+    def messages(*tables: FakeTable) -> dict[str, Any]:
+        return {one.name: [SimpleNamespace(schema=one.name, definition=one.carried)] for one in tables}
+
+    more = 'registry = "http://r"' if form == "avro" else ""
+    target = opened(FakeProducer(), f'format = "{form}"\n{more}')
+    with pytest.raises(HeadgateError, match=error) if error else nullcontext():
+        target.check(messages(FakeTable(columns=(("id", "bigint"), *columns), mysql={"made": ""})))
+    with pytest.raises(TargetError, match=r"shop\.a\$ and shop\.a_ would share the topic"):
+        target.check(messages(FakeTable("shop.a$"), FakeTable("shop.a_")))
 
 
 STAMPS = b'"op":"c","ts_ms":1700000000000,"ts_us":1700000000000000,"ts_ns":1700000000000000000}'

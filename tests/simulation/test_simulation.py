@@ -16,7 +16,7 @@ import pytest
 
 from headgate.carrier import Batch, HighWatermark, Message
 from headgate.delta import CommitOutcome, TableLog
-from headgate.errors import CommitConflictError, HeadgateError
+from headgate.errors import CommitConflictError, HeadgateError, TargetError
 from headgate.kafka import KafkaTarget
 from headgate.lake import Ledger
 from headgate.offsets import Hint
@@ -126,6 +126,19 @@ def test_a_driver_that_is_overtaken_sends_no_old_batch(monkeypatch: pytest.Monke
     pipeline.has_second = episode._had_second = True
     episode._rest()
     assert episode.pipeline is pipeline, "it went on"
+
+
+def test_a_batch_that_kafka_cannot_take_writes_no_table() -> None:
+    episode = next(one for one in map(Episode, range(99)) if {"current", "kafka"} <= {*one.pipeline.modes})
+    pipeline, tables = episode.pipeline, episode.world.tables
+    driver = Driver(episode.world, pipeline)
+    kafka = driver.writer._kafka
+    assert kafka is not None
+    kafka._names = replace(kafka._names, others={kafka._names.of(table): "something else" for table in tables})
+    with pytest.raises(TargetError, match="would share the topic"):
+        list(iter(driver.batch, False))
+    logs = [TableLog(pipeline.lake.current(table, None)) for table in tables]
+    assert not any(log.refresh().files for log in logs)
 
 
 # --- mends that are taken out

@@ -142,18 +142,29 @@ class KafkaTarget:
         if self._heartbeats is not None:
             self._heartbeats.start()
 
+    def check(self, messages: Mapping[str, Sequence[Part]]) -> None:
+        """Check that changes can be sent. This asks nobody, so it comes before anything of their batch is written.
+
+        :param messages: table → its images.
+        :raises TargetError: a table has no topic of its own, or a column no name of its own in Avro.
+        :raises UnsupportedError: a column has no form in messages.
+        """
+        self._tables = self._names.distinct(messages, self._tables)
+        form = self._form("")
+        for definition in {part.schema: part.definition for parts in messages.values() for part in parts}.values():
+            form.check(definition)
+
     def send(self, batch: Batch, messages: Mapping[str, Sequence[Part]], check: Callable[[], None]) -> None:
         """Send the changes of a batch; return when the brokers have them.
 
-        :param messages: table → its images.
+        :param messages: table → its images, which :meth:`check` has seen.
         :param check: raises an error if another driver has written the batch. Called when the producer is open, so that
             no other one can commit any more.
         :raises KafkaUnavailableError: the brokers cannot be reached, or did not accept all messages in time.
-        :raises TargetError: they refused a message, or a table has no topic of its own.
+        :raises TargetError: they refused a message.
         """
         from confluent_kafka import KafkaException
 
-        self._tables = self._names.distinct(messages, self._tables)
         changes = self._schema_changes(batch)
         if not messages and not changes:
             return

@@ -7,7 +7,7 @@ The order is the guarantee:
    a task is slow), and a chunk that is read again may return other rows. All steps use what that job returned.
 2. A batch that the ledger has is only handed back (step 7).
 3. What each table needs is decided for *all* tables before anything is written. So a batch that cannot be applied (a
-   target that is not ours, contradictory images) writes nothing.
+   target that is not ours, contradictory images, rows that have no topic or form in Kafka) writes nothing.
 4. The tables are written, several at once, then the messages are sent to Kafka (``kafka._target``), then the schema
    history. Each step is repeatable; messages may come twice, unless they are sent in transactions.
    Before what no marker guards, messages and requests, the ledger is looked at again: another driver may have taken
@@ -247,13 +247,16 @@ class BatchWriter:
             before = self._without_unentered(spark, batch, before)
         batch.name_dropped_tables(before)
         decided = self._decide(spark, batch, before)
+        messages = {one.table: one.messages for one in decided if one.messages}
+        if self._kafka is not None:
+            self._kafka.check(messages)
         self.ledger.begin(batch.header.epoch)
         decisions, write_methods = self._write_tables(spark, batch, decided)
         self.progress.commits()
         fence = partial(self.ledger.fence, batch.header.epoch)
         fence()  # a batch that was written meanwhile would be sent, and requested, again
         if self._kafka is not None:
-            self._kafka.send(batch, {one.table: one.messages for one in decisions if one.messages}, fence)
+            self._kafka.send(batch, messages, fence)
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)

@@ -51,6 +51,9 @@ class AvroForm:
     registry: SchemaStore
     topic: Callable[[str], str]  # of ``db.table``
 
+    def check(self, definition: Definition) -> None:
+        avro_schema(json.loads(envelope_schema(definition, self.source.server, avro=True)))
+
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
         layout = Layout(images.num_rows, avro=True)
         layout.constant(self._head(definition, "key", key_schema(definition, self.source.server, avro=True)))

@@ -75,6 +75,13 @@ class MessageNumbers(NamedTuple):
 class MessageForm(Protocol):
     """How keys and values are written."""
 
+    def check(self, definition: Definition) -> None:
+        """Check that a table's rows have a form.
+
+        :raises TargetError: two columns would have one name.
+        :raises UnsupportedError: a column has a type without a form.
+        """
+
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
         """Return the key of each image of a table that has one: large_binary."""
 

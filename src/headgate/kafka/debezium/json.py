@@ -31,6 +31,9 @@ class JsonForm:
     source: Source
     schemas: bool = False  # put Connect's schema into each key and value
 
+    def check(self, definition: Definition) -> None:
+        envelope_schema(definition, self.source.server)
+
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
         layout = Layout(images.num_rows)
         layout.constant(self._opening(key_schema(definition, self.source.server)) + b"{")
