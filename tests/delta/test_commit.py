@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -146,11 +147,34 @@ def test_a_version_that_is_seen_empty_at_first(tmp_path: Path, monkeypatch: pyte
     assert DeltaTable(path).to_pyarrow_table().num_rows == 4
 
 
-def new_file(path: str) -> dict[str, Any]:
-    """A file of two rows."""
+def new_file(path: str, age_hours: float = 0.0) -> dict[str, Any]:
+    """A file of two rows that was written so long ago."""
     (text,) = write_files(ROWS.to_batches(), path, ROWS.schema, "snappy")
     action: dict[str, Any] = json.loads(text)
+    action["add"]["modificationTime"] = int((time.time() - age_hours * 3600) * 1000)
     return action
+
+
+def test_files_that_may_have_been_removed_as_orphans_are_not_committed(tmp_path: Path) -> None:
+    """The upkeep of another machine does not know how long this one slept."""
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    log = TableLog(path)
+    for age, kind in ((21.0, "staged"), (21.0, "written")):
+        action = new_file(path, age)
+        name = action["add"]["path"]
+        staged, written = ([name], []) if kind == "staged" else ([], [name])
+        planned = CommitPlan(log.refresh(), [action], "WRITE", {}, written=written)
+        with pytest.raises(CommitConflictError, match=f"{name} was written 21 hours ago"):
+            commit_plan(log, lambda planned=planned: planned, staged=staged)  # type: ignore[misc]
+        assert not Path(path, name).exists()
+        assert TableLog(path).refresh().version == log.known().version
+        young = new_file(path, 19.0)
+        planned = CommitPlan(log.refresh(), [young], "WRITE", {})
+        assert commit_plan(log, lambda planned=planned: planned, staged=[young["add"]["path"]]) == planned  # type: ignore[misc]
+    old = new_file(path, 100.0)
+    planned = CommitPlan(log.refresh(), [old], "WRITE", {})
+    assert commit_plan(log, lambda: planned) == planned, "a file that a version had before, with another vector"
 
 
 def test_a_commit_that_was_not_tried_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

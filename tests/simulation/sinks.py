@@ -7,6 +7,7 @@ the actions on rows (``contents``), by what ``headgate.decide.actions`` says of 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -78,7 +79,8 @@ def _added(world: World, content: Any) -> dict[str, Any]:
     """Store a data file; return the action that adds it."""
     name = world.store.new_name()
     world.store.data[name] = content
-    return {"add": {"path": name, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}}
+    now = time.time_ns() // 1_000_000
+    return {"add": {"path": name, "partitionValues": {}, "size": 1, "modificationTime": now, "dataChange": True}}
 
 
 def _commit(delta: DeltaPath, plan: Callable[[Snapshot], Sequence[Mapping[str, Any]]], **more: Any) -> None:

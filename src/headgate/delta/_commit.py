@@ -15,6 +15,9 @@ request can then only repeat them. If that does not settle it, :class:`CommitUnk
 free although the one before it is gone. So the version that was read is looked at before the commit: if it is another
 one, the commit is not made, and planned again.
 
+**New files may be gone.** Files of no commit are removed after a day (``headgate.upkeep``), also by programs of other
+machines, which do not know how long this one slept. So a commit whose new files were written long ago is not tried.
+
 **Nothing is deleted on suspicion.** Files that were written for a commit are removed only after it is known that no
 version names them: another program has made that version, or ours does not name them. All other files stay, and are
 removed as orphans a day later (``headgate.upkeep``).
@@ -50,6 +53,8 @@ __all__ = ["CommitOutcome", "CommitPlan", "commit"]
 
 _TRIES: Final = 4
 """Plans of one commit, each on a newer version."""
+_NEW_SECONDS: Final = 20 * 3600.0
+"""Maximum age of new files when they are committed. Clocks of machines may differ by the rest of the day."""
 _RETRY: Final = RetryPolicy(0.15, tries=5, errors=CommitUnknownError)
 """Looks at the log after a commit without an answer."""
 
@@ -121,8 +126,8 @@ def commit(
     :param tries: number of plans; None: 4.
     :param staged: names of files that were written for all plans. Those that no commit names are removed.
     :param marker: an action that the commit gets, whatever is planned.
-    :raises CommitConflictError: another program committed first, each time, or ``plan`` raised it. Nothing was
-        committed.
+    :raises CommitConflictError: another program committed first, each time, or ``plan`` raised it; or new files are so
+        old that another program may have removed them. Nothing was committed.
     :raises TargetError: ``plan`` raised it: headgate cannot write the table. Nothing was committed.
     :raises CommitUnknownError: it is not known whether the commit was made. All files stay.
     :raises OSError: the plan or the commit's file could not be prepared; StorageError likewise. Nothing was committed.
@@ -141,8 +146,9 @@ def commit(
             planned = replace(planned, actions=[*planned.actions, marker])
         new = {*planned.written, *staged}
         try:
+            _check_age(folder, planned, new)
             outcome = _make(folder, planned)
-        except (StorageError, OSError):  # it was not tried
+        except (CommitConflictError, StorageError, OSError):  # it was not tried
             discard_files(folder, new)
             raise
         if outcome is CommitOutcome.COMMITTED:
@@ -153,6 +159,16 @@ def commit(
         version = planned.version
         discard_files(folder, planned.written if left else new)
     raise CommitConflictError(f"{folder}: another program committed version {version}, or replaced the table")
+
+
+def _check_age(folder: str, plan: CommitPlan, new: Collection[str]) -> None:
+    """Raise ``CommitConflictError`` if a new file was written so long ago that it may have been removed."""
+    for add in plan.of_kind("add") if new else ():
+        age = time.time() - int(add["modificationTime"]) / 1000 if add["path"] in new else 0.0
+        if age > _NEW_SECONDS:
+            raise CommitConflictError(
+                f"{folder}: {add['path']} was written {age / 3600:.0f} hours ago, so it may have been removed meanwhile"
+            )
 
 
 def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
