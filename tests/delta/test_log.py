@@ -163,6 +163,17 @@ def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
         TableLog(path).refresh()
 
 
+@pytest.mark.parametrize("data", [b"", b"PAR1", bytes(99)])
+def test_a_damaged_checkpoint(tmp_path: Path, data: bytes) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(1))
+    DeltaTable(path).create_checkpoint()
+    (checkpoint,) = Path(path, "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(data)
+    with pytest.raises(TargetError, match=f"{checkpoint.name} is damaged"):
+        TableLog(path).refresh()
+
+
 def data_file(stats: str | None) -> DataFile:
     return DataFile({"path": "a.parquet", "size": 1, "stats": stats})
 

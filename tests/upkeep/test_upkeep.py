@@ -421,6 +421,22 @@ def test_what_nothing_needs_does_not_grow_with_the_rate_of_batches(
     made.upkeep.close()
 
 
+def test_a_table_with_a_damaged_checkpoint_does_not_stop_the_upkeep_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(3):
+        for table in (NAME, STILL):
+            made.write(table, [number], anew=True)
+        made.end(hours_ago=4.0 - number)
+    first, *_ = made.upkeep.retained.folders()
+    damaged, other = (NAME, STILL) if first == made.lake.current(NAME) else (STILL, NAME)
+    Path(first, "_delta_log", f"{0:020}.checkpoint.parquet").write_bytes(b"x" * 50)
+    made.round()
+    assert f"upkeep of {first} failed, will retry" in caplog.text
+    assert (len(made.files(damaged)), len(made.files(other))) == (3, 1)
+
+
 def test_what_failed_is_tried_again_at_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, clock, tries = Written(tmp_path / "lake"), SimpleNamespace(now=1000.0), list[str]()
     monkeypatch.setattr(upkeep_module, "time", SimpleNamespace(time=time.time, monotonic=lambda: clock.now))

@@ -340,7 +340,7 @@ class TableLog:
         return self.refresh(files=False).transactions
 
     def refresh(self, *, files: bool = True) -> Snapshot:
-        """Return the newest version.
+        """Return the newest version. After an error the version that was known before stays known.
 
         :param files: with its data files. They are followed from the first time on that they are wanted.
         :raises TargetError: the log is damaged.
@@ -373,7 +373,7 @@ class TableLog:
                 with suppress(HeadgateError, OSError):
                     self._snapshot = replace(made, identity=commit_identity(self.folder, version))
 
-    def _load(self) -> Snapshot:
+    def _load(self, *, files: bool) -> Snapshot:
         """Load the newest checkpoint of the classic kinds, if any."""
         noted = _noted_checkpoint(self.folder)
         checkpoints = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
@@ -485,19 +485,19 @@ def _whole(names: list[str]) -> list[str]:
 
 
 def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of these kinds in a file of a checkpoint."""
-    with open_parquet(folder, name) as file:
-        present = [kind for kind in kinds if kind in file.schema_arrow.names]
-        for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
-            for kind in present:
-                for value in batch.column(kind).drop_null().to_pylist():
-                    yield _checked(folder, name, {kind: _plain(value)})
+    """Yield the actions of these kinds in a file of a checkpoint.
 
-
-def _checked(folder: str, name: str, action: dict[str, Any]) -> dict[str, Any]:
+    :raises TargetError: the file is damaged.
+    :raises OSError: it cannot be read.
+    """
     try:
-        return checked_action(action)
-    except ValueError as error:
+        with open_parquet(folder, name) as file:
+            present = [kind for kind in kinds if kind in file.schema_arrow.names]
+            for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
+                for kind in present:
+                    for value in batch.column(kind).drop_null().to_pylist():
+                        yield checked_action({kind: _plain(value)})
+    except (ValueError, pa.ArrowException) as error:
         raise TargetError(f"{folder}/{name} is damaged: {error}") from None
 
 
