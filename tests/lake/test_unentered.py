@@ -99,6 +99,23 @@ def test_what_another_driver_has_restored_meanwhile_stays(folder: Path) -> None:
     assert values(looked) == [1, 5]
 
 
+def test_a_version_of_which_files_are_gone_is_not_restored(folder: Path) -> None:
+    """Another program has compacted the table, and removed what its newest version does not need."""
+    lost, current = table(folder, 2), table(folder, 5)
+    removed = [file.removal(data_change=True) for file in lost.snapshot(files=True).files.values()]
+    files = [*write_files(pa.table({"id": [1, 2]}, schema=ROWS).to_batches(), lost.path, ROWS, "snappy")]
+    lost.commit(lambda: CommitPlan(lost.writable(files=True), [*removed, *files], "WRITE", {}))
+    gone = Path(lost.path, removed[0]["remove"]["path"])
+    aside = gone.rename(gone.with_suffix(".aside"))
+    undo = UnenteredBatches("shop", newest=1, epoch=5)
+    with pytest.raises(TargetError, match=f"version 1 cannot be restored: {gone.name} is gone.* move the folder away"):
+        undo.restored(current, 1)
+    assert current.version() == 2
+    aside.rename(gone)
+    assert undo.restored(current, 1) == 3
+    assert values(current) == [1]
+
+
 def test_what_the_ledger_has_stays(folder: Path) -> None:
     current = table(folder, 2)
     assert UnenteredBatches("shop", newest=1, epoch=2).restored(current, 1) == 1

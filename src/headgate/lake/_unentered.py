@@ -20,7 +20,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headgate.delta import CommitPlan, restoration, snapshot_at
+from headgate.delta import CommitPlan, missing_files, restoration, snapshot_at
+from headgate.errors import TargetError
 from headgate.lake._delta import DeltaPath
 from headgate.lake._marker import batch_marker, newest_batch
 from headgate.lake._replace import keep_until
@@ -97,6 +98,12 @@ class UnenteredBatches:
             if self._lost(table.transactions) is None:
                 return None
             actions = restoration(table, snapshot_at(delta.path, version))
+            missing = missing_files(delta.path, actions)
+            if missing:
+                raise TargetError(
+                    f"{delta.path}: version {version} cannot be restored: {missing[0]} is gone, another program has"
+                    " removed it; move the folder away, and the next run reads the table again"
+                )
             return CommitPlan(table, actions, "RESTORE", {"version": str(version)}) if actions else None
 
         done = delta.commit(plan)
