@@ -8,7 +8,8 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -34,8 +35,17 @@ from headgate.errors import (
     TargetError,
     Transient,
 )
+from headgate.files import try_lock
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
+from headgate.pipeline import (
+    Pipeline,
+    _checks,
+    _files,
+    check_interfaces,
+    check_patterns,
+    check_resnapshot,
+    followed_tables,
+)
 from headgate.pipeline import _run as _pipeline
 from headgate.pipeline._files import lake_lock
 from headgate.pipeline._retry_budget import RetryBudget
@@ -597,6 +607,16 @@ def test_a_second_run_on_a_local_lake_is_refused(tmp_path: Path) -> None:
         pass
     with lake_lock(lake):
         pass
+
+
+def test_a_run_waits_for_a_commit_of_maintain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake.at(str(tmp_path / "lake"))
+    with ExitStack() as commit:
+        commit.enter_context(try_lock(Path(lake.lock), shared=True))
+        waits = replace(_files._LOCKED, sleep=lambda _: commit.close())
+        monkeypatch.setattr(_files, "_LOCKED", waits)
+        with lake_lock(lake):
+            pass
 
 
 def test_a_lake_elsewhere_has_no_lock() -> None:

@@ -7,20 +7,25 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from headgate.config import PipelineConfig
 from headgate.errors import HeadgateError, SecondDriverError, TargetError
 from headgate.files import LockedError, system_error, try_lock
 from headgate.lake import Lake
+from headgate.retrying import RetryPolicy
 
 __all__ = ["known_error", "lake_lock", "temporary_folder"]
+
+_LOCKED: Final = RetryPolicy(0.1, deadline_seconds=2.0, errors=LockedError)
+"""``headgate maintain`` holds the lake's lock for single commits."""
 
 
 @contextlib.contextmanager
 def lake_lock(lake: Lake) -> Iterator[None]:
     """Lock a local lake for one run, with an advisory lock that ends with the process. Elsewhere the ledger decides.
 
-    :raises SecondDriverError: another run has it.
+    :raises SecondDriverError: another run has it. ``headgate maintain`` has it for moments, which are waited for.
     :raises TargetError: its file cannot be written; StorageError likewise.
     """
     if not lake.is_local:
@@ -28,7 +33,7 @@ def lake_lock(lake: Lake) -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(try_lock(Path(lake.lock), shared=True))
+            _LOCKED.call(lambda: stack.enter_context(try_lock(Path(lake.lock), shared=True)))
         except LockedError as error:
             raise SecondDriverError(
                 f"{lake.path} is being written by {error}; stop it or choose another target.path"
