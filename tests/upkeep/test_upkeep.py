@@ -5,7 +5,9 @@ Ledger and tables are written as a pipeline does it, without Spark.
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +28,7 @@ from headgate.upkeep import TableFiles, Upkeep, UpkeepTimes
 from headgate.upkeep import _file_removal as file_removal_module
 from headgate.upkeep import _table_upkeep as table_upkeep_module
 from headgate.upkeep import _upkeep as upkeep_module
+from headgate.upkeep._file_removal import FileRemover
 from headgate.upkeep._retained_versions import LedgerSpan, RetainedVersions
 from headgate.upkeep._table_upkeep import IDLE_FILES, TableUpkeep, load_retained
 from tests.delta.commits import commit
@@ -435,6 +438,35 @@ def test_a_table_with_a_damaged_checkpoint_does_not_stop_the_upkeep_of_others(
     made.round()
     assert f"upkeep of {first} failed, will retry" in caplog.text
     assert (len(made.files(damaged)), len(made.files(other))) == (3, 1)
+
+
+def test_files_of_a_table_that_takes_the_place_of_another_at_the_look_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now = str(tmp_path / "t"), time.time()
+
+    def make(versions: int, hours_ago: float) -> None:
+        make_table(path, [], ROWS, RETENTION_PROPERTIES)
+        for number in range(versions):
+            read = TableLog(path).refresh()
+            rows = pa.table({"id": [number], "v": [number]}, schema=ROWS)
+            removed = [file.removal(data_change=True) for file in read.files.values()]
+            commit(path, read, [*removed, *write_files(rows.to_batches(), path, ROWS, "snappy")], "W", {}, blind=False)
+        for file in Path(path, "_delta_log").iterdir():
+            os.utime(file, (now - hours_ago * HOUR,) * 2)
+
+    def replaced(remover: FileRemover, oldest: int) -> Iterator[None]:
+        shutil.rmtree(path)
+        make(4, hours_ago=0.5)
+        monkeypatch.undo()
+        yield from remover.follow(oldest)
+
+    make(3, hours_ago=2.0)
+    table = TableUpkeep(path, RetainedVersions())
+    monkeypatch.setattr(FileRemover, "follow", replaced)
+    for _ in table.clean(now - HOUR, None):
+        pass
+    assert len([*data_files_in(path)]) == 4, "all versions are of the last hour"
 
 
 def test_what_failed_is_tried_again_at_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,8 +185,11 @@ class TableUpkeep:
 
         :param newest: the newest ledger row, if known: successors that it does not name are retired.
         """
-        now, oldest = time.time(), self._oldest(since)
+        now, oldest, known = time.time(), self._oldest(since), self.remover.history
         yield from self.remover.follow(oldest)
+        if self.remover.history is not known:  # of another table, which perhaps took its place just now
+            self._cleaned = None
+            oldest = self._oldest(since)
         if newest is not None:
             self._retire(newest, now)
         yield from self.remover.clean(oldest, since)
