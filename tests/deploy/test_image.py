@@ -159,7 +159,7 @@ def test_who_runs_and_what_it_may_write(image: Image) -> None:
 
 
 def test_a_pipeline(image: Image, mysql_server: MySQLServer, mysql_db: str) -> None:
-    """Checked, run twice and compared, by a user who is not in the image; nothing is compiled or fetched."""
+    """Checked, run twice and compared, by a user who is not in the image; nothing is compiled."""
     Database(mysql_server, mysql_db).do(
         "CREATE TABLE numbers (id INT PRIMARY KEY, v VARCHAR(20))", "INSERT INTO numbers VALUES (1, 'x'), (2, 'y')"
     )
