@@ -47,7 +47,8 @@ from headgate_testing import MySQLServer
 ROWS = 1_000
 ABOVE = 100
 LOOK_SECONDS = 60.0
-TRIES = 5
+TRIES = 30
+"""A look takes seconds, in which the retention goes on: a version that it demanded may be gone at the end."""
 LOG = "_delta_log"
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 INTERNAL = (LEDGER, "_headgate/schema_history", "_headgate/notifications")
@@ -174,8 +175,8 @@ def look(lake: Path, logs: dict[str, TableLog], retention_seconds: float) -> dic
     :param logs: what was read of each table's log before.
     """
     for left in reversed(range(TRIES)):
-        since = time.time() - retention_seconds
         sizes = sizes_in(lake)
+        since = time.time() - retention_seconds
         try:
             oldest = {**ledger_versions(lake, since), **internal_versions(lake, since)}
             demands = {
