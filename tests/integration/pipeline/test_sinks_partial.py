@@ -89,7 +89,7 @@ def test_partial_images_come_to_a_changelog_of_whole_ones(spark: SparkSession, t
 
 def test_a_truncate_leaves_nothing_to_keep_and_a_row_that_was_read_wins(bench: Bench) -> None:
     bench.write(read((1, "a", 10), (2, "b", 20), first=True, last=True))
-    images = [("u", 5, 1, "x", ...), ("t", 10), ("u", 20, 2, "y", ...), ("c", 30, 3, "c", 3), ("u", 40, 3, ..., 33)]
+    images = [("u", 5, 1, "x", ...), ("t", 10), ("c", 30, 3, "c", 3), ("u", 40, 3, ..., 33)]
     batch = live(2, *images, table=GOODS).ddl(NAME, "TRUNCATE TABLE goods", "truncate", 10)
     bench.write(batch)
     assert bench.rows(NAME) == [(3, "c", 33)]
@@ -122,7 +122,6 @@ def test_a_key_out_of_an_unread_range_of_a_suspended_table_brings_no_outdated_va
     moved = [("b", 10, 900, ..., ...), ("u", 10, 5, ..., 22)]
     report = bench.write(FakeBatch(4).snapshot(NAME, 3, append=False).images(GOODS, moved))
     assert (report.tables[NAME].state, report.tables[NAME].held_epoch) == ("stale", 4)
-    assert bench.writer.inbox.read("signals/ddl-4-shop-002egoods.json") is not None
     assert 5 not in {row[0] for row in bench.rows(NAME)}
 
 
