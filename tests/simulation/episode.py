@@ -86,6 +86,7 @@ def simulated() -> Iterator[None]:
             "headgate.carrier._batch.open_images": open_images,
             "headgate.apply._expand._arrow_schema": arrow_schema,
             "headgate.apply._expand._are_few": lambda spark, parts: True,
+            "headgate.apply._expand._local_folder": lambda: None,
             "headgate.kafka._log_order.open_images": open_images,
             "headgate.kafka._target.ThreadPoolExecutor": Serial,
             "headgate.kafka._target.Producer": Producer,

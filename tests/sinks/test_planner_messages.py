@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from headgate.control import parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
+from headgate.spark import Notes
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 
@@ -25,6 +27,19 @@ def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None
     db, _, name = table.partition(".")
     assert pending.matches(db, name)
     assert not pending.matches(db, f"{name}x")
+
+
+def test_requests_of_batches_of_one_epoch_are_told_apart(tmp_path: Path) -> None:
+    """A checkpoint is lost with a batch that had sent its request. The next batch has its epoch, and another request of
+    that name, which would count as taken.
+    """
+    inbox = ControlFolder(str(tmp_path))
+    taken = Notes(taken=("redo-9-0",), sent={"redo-9-0": 1})
+    for planned_us, is_another in ((1, False), (2, True)):
+        batch = FakeBatch(9).redo("shop.orders").described()
+        batch = replace(batch, header=replace(batch.header, planned_us=planned_us))
+        PlannerMessages(inbox).request(batch, [], {})
+        assert taken.is_another("redo-9-0", inbox.signals()) == is_another
 
 
 SIGNAL = {"id": "s1", "type": "log", "data": '{"message": "hello"}'}

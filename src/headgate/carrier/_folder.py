@@ -253,9 +253,14 @@ class ControlFolder:
                     valid[name] = request
         return valid
 
-    def send_request(self, name: str, request: Request) -> None:
-        """Send a request to the planner, replacing one of the same name."""
-        self.write(signal_path(name), _as_signal(request))
+    def send_request(self, name: str, request: Request, sent_us: int | None = None) -> None:
+        """Send a request to the planner, replacing one of the same name.
+
+        :param sent_us: tells requests of one name apart, as ``submitted_us`` does for users' signals: the planner takes
+            one although it took the other.
+        """
+        sent = {} if sent_us is None else {"submitted_us": sent_us}
+        self.write(signal_path(name), {**_as_signal(request), **sent})
 
     def remove_signal(self, name: str) -> None:
         """Remove a signal; no error if it does not exist."""

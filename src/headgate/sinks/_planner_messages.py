@@ -35,20 +35,23 @@ class PlannerMessages:
     def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
         """Request the work that a batch leaves, and pass on its signals; a replay writes the same files.
 
+        After a lost checkpoint, another batch may have the epoch of one that ended before its ledger row. Its requests
+        have the same names, and another time.
+
         :param before: the tables in the last ledger row.
         """
-        epoch = batch.header.epoch
+        epoch, planned_us = batch.header.epoch, batch.header.planned_us
         for name, value in inbox_files(batch.signals):
             self._inbox.write(name, value)
         for number, redo in enumerate(batch.redo):
-            self._inbox.send_request(f"redo-{epoch}-{number}", redo)
+            self._inbox.send_request(f"redo-{epoch}-{number}", redo, planned_us)
         gtids = _settling_gtids(decisions, before)
         if gtids or batch.windows:
-            self._inbox.send_request(f"settle-{epoch}", Settle(gtids, batch.windows))
+            self._inbox.send_request(f"settle-{epoch}", Settle(gtids, batch.windows), planned_us)
         for decision in decisions:
             if decision.reread_reason is not None:
                 resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread_reason)
-                self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot)
+                self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot, planned_us)
 
     def hand_back(self, batch: Batch, states: Mapping[str, TableState]) -> None:
         """Report the results of a batch that the ledger has.

@@ -426,6 +426,7 @@ def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_
     assert report.tables[NAME].state == "snapshotting"
     assert bench.rows() == [(1, "a"), (2, "b")]
     assert bench.writer.inbox.read("signals/redo-2-0.json") == {
+        "submitted_us": FakeBatch(2).described().header.planned_us,
         "type": "redo",
         "table": NAME,
         "chunk": {"table": NAME, "number": 0, "lo": None, "hi": None},
