@@ -224,3 +224,11 @@ def happen(reads: TableReads, finished: set[str], what: str, table: str) -> None
         reads.retry(ChunkSpec(table, 3), PARTIAL if read is None or read.is_idle else None)
     elif what in ("stop", "drop") and read is not None and not read.is_idle:
         reads.end(table, is_complete=what == "drop")
+
+
+def test_a_chunk_that_is_requested_twice_is_read_once() -> None:
+    """Two drivers have sent the request. The rows of a table without a key would be there twice."""
+    reads, third = of(RECORDS[ReadState.READING]), ChunkSpec(T, 2)
+    for chunk in (CHUNK, third, CHUNK):
+        reads.retry(chunk)
+    assert reads.take_retries(9) == [CHUNK, third]

@@ -218,12 +218,13 @@ class TableReads:
         return chunks
 
     def retry(self, chunk: ChunkSpec, request: SnapshotRequest | None = None) -> None:
-        """Hand out a chunk again.
+        """Hand out a chunk again, once: a driver that was overtaken may send an old request for it beside a new one.
 
         :param request: of its read, if that is over.
         """
         read = self.get(chunk.table)
-        retries = (*(read.retries if read else ()), chunk)
+        waiting = read.retries if read else ()
+        retries = waiting if chunk in waiting else (*waiting, chunk)
         fields = {"request": request} if request else {}
         self._change(chunk.table, ReadEvent.RETRY, retries=retries, append=False, **fields)
 
