@@ -168,6 +168,9 @@ class Driver:
         )
         self._images = options
         self._start: SourceOffset | None = None
+        self._begun: dict[tuple[int, int], int] = {}
+        """What counts as read where the stream begins. It goes with the first batch, which may be repeated after the
+        stream's beginning was asked for again."""
         self._number = pipeline.done
 
     def batch(self) -> bool:
@@ -180,6 +183,8 @@ class Driver:
             was_intact, era, before = pipeline.is_intact(world), world.rewritten, world.main
             end = self.planner.latest(start, pipeline.limit)
             plan = pipeline.note_plan(world, end.position - start.position, before)
+            if not self._number:
+                plan = {**self._begun, **plan}
             if end is start:
                 return False
             if not was_intact:
@@ -221,6 +226,7 @@ class Driver:
                 pipeline.has_message_gap |= pipeline.has_gap
             pipeline.forget_after(self._start)  # what lost batches read is not read
             pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
+            self._begun = dict(pipeline.had)
             if pipeline.offsets:  # the first batch ends before the new beginning
                 pipeline.forget_after(SourceOffset.from_json(pipeline.offsets[-1]))
             if self.writer.ledger.last is None:
