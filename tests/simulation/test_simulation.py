@@ -92,6 +92,17 @@ def test_it_is_known_that_the_start_of_a_repeated_batch_is_lost(seed: int) -> No
     assert episode.pipeline is not pipeline, "it began again, without an alarm"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_whose_start_is_purged_cannot_know_another_history(seed: int) -> None:
+    episode = Episode(seed)
+    pipeline = episode.pipeline
+    episode.world.purge()
+    episode.batch()
+    episode.world.reset()
+    episode._rest()
+    assert episode.pipeline is not pipeline
+
+
 def test_a_driver_that_is_overtaken_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stands still while it writes tables. A signal of its batch, which the other has processed, would be back."""
     episode = Episode(1)
