@@ -166,6 +166,15 @@ def test_a_retried_chunk_ends_append_mode_and_is_handed_out_first_come_first_ser
     assert not reads.has_retries
 
 
+def test_a_chunk_that_is_requested_twice_is_handed_out_once() -> None:
+    """A second driver wrote the request again under another name; a keyless table would have had each row twice."""
+    reads = of(RECORDS[ReadState.READING])
+    for _ in range(2):
+        reads.retry(CHUNK)
+    assert reads.take_retries(5) == [CHUNK]
+    assert not reads.has_retries
+
+
 def test_a_read_asked_for_first_goes_before_all_others() -> None:
     reads = of(*(TableRead(f"d.{name}", ReadState.QUEUED) for name in "abc"))
     reads.read_again("d.c", PARTIAL)

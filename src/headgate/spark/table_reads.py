@@ -218,12 +218,13 @@ class TableReads:
         return chunks
 
     def retry(self, chunk: ChunkSpec, request: SnapshotRequest | None = None) -> None:
-        """Hand out a chunk again.
+        """Hand out a chunk again: once, also if several attempts to write its batch have requested that. The rows of a
+        table without a key would be there twice.
 
         :param request: of its read, if that is over.
         """
         read = self.get(chunk.table)
-        retries = (*(read.retries if read else ()), chunk)
+        retries = tuple(dict.fromkeys((*(read.retries if read else ()), chunk)))
         fields = {"request": request} if request else {}
         self._change(chunk.table, ReadEvent.RETRY, retries=retries, append=False, **fields)
 
