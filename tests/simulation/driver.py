@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.carrier import Batch, Message
-from headgate.errors import StorageError
+from headgate.errors import HistoryRewrittenError, StorageError
 from headgate.lake import Lake, followed_log
 from headgate.offsets import SourceOffset
 from headgate.policies import Window
@@ -62,6 +62,8 @@ class Pipeline:
     """The world's number of rewrites when each batch was planned."""
     plans: list[dict[tuple[int, int], int]] = field(default_factory=list)
     """The transactions of each batch, as the source had them when it was planned."""
+    blind: set[str] = field(default_factory=set)
+    """Where the stream may have begun without a transaction to compare: the log of all of them was purged."""
     is_mixed: bool = False
     """Whether the history was rewritten during a planning."""
     judged: int = 0
@@ -132,6 +134,7 @@ class Pipeline:
         self.has_message_gap |= self.has_lost_batch and not was_entered
         self.done = 0
         self.offsets, self.eras, self.plans = [], [], []
+        self.blind.clear()
 
     def note_plan(self, world: World, part: Position, before: Server) -> dict[tuple[int, int], int]:
         """Return the transactions of a set that is planned: origin and number → commit time.
@@ -158,16 +161,15 @@ class Driver:
         self.writer.check_targets(Spark(), world.tables)  # type: ignore[arg-type]
         last, newest = self.writer.ledger.last, self.writer.newest_epoch(Spark())  # type: ignore[arg-type]
         options = pipeline.options(last.epoch if last else 0, newest, last.gtid if last else None)
+        self._server = SimulatedServer(world)
         self.planner = Planner(
-            options,
-            SimulatedServer(world),
-            self.writer.inbox,
-            clock=world.clock,
-            wall_us=world.wall_us,
-            sleep=world.sleep,
+            options, self._server, self.writer.inbox, clock=world.clock, wall_us=world.wall_us, sleep=world.sleep
         )
         self._images = options
         self._start: SourceOffset | None = None
+        self._begun: dict[tuple[int, int], int] = {}
+        """What counts as read where the stream begins. It goes with the first batch, which may be repeated after the
+        stream's beginning was asked for again."""
         self._number = pipeline.done
 
     def batch(self) -> bool:
@@ -180,8 +182,12 @@ class Driver:
             was_intact, era, before = pipeline.is_intact(world), world.rewritten, world.main
             end = self.planner.latest(start, pipeline.limit)
             plan = pipeline.note_plan(world, end.position - start.position, before)
+            if not self._number:
+                plan = {**self._begun, **plan}
             if end is start:
                 return False
+            if not was_intact and start.gtid in pipeline.blind:
+                raise HistoryRewrittenError("no transaction of the stream's is in a log that could show it")
             if not was_intact:
                 raise Fault("a batch was planned although the source's history was rewritten before")
             world.count("batch planned")
@@ -221,6 +227,10 @@ class Driver:
                 pipeline.has_message_gap |= pipeline.has_gap
             pipeline.forget_after(self._start)  # what lost batches read is not read
             pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
+            self._begun = dict(pipeline.had)
+            source = self._server.reached
+            if source is not None and source.length_of(self._start.position) <= source.purged:
+                pipeline.blind.add(self._start.gtid)
             if pipeline.offsets:  # the first batch ends before the new beginning
                 pipeline.forget_after(SourceOffset.from_json(pipeline.offsets[-1]))
             if self.writer.ledger.last is None:

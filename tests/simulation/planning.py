@@ -33,6 +33,11 @@ class SimulatedServer(DirectLog):
         self._open: Server | None = None
         self.connects = 0
 
+    @property
+    def reached(self) -> Server | None:
+        """The server at the other end, if the connection is open."""
+        return self._open
+
     def _ask(self) -> Server:
         """Come to a boundary; return the server at the other end."""
         world = self._world

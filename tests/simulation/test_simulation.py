@@ -79,6 +79,30 @@ def test_a_first_batch_that_is_lost_leaves_nothing() -> None:
     assert episode.pipeline is pipeline, "it went on"
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_it_is_known_that_the_start_of_a_repeated_batch_is_lost(seed: int) -> None:
+    """The stream's beginning was asked for again meanwhile: that one is not lost."""
+    episode = Episode(seed)
+    pipeline = episode.pipeline
+    assert episode.batch(dies=True) is None
+    assert pipeline.offsets, "it will be repeated"
+    episode.world.fail_over(lossy=False)
+    episode.world.reset()
+    episode._rest()
+    assert episode.pipeline is not pipeline, "it began again, without an alarm"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_whose_start_is_purged_cannot_know_another_history(seed: int) -> None:
+    episode = Episode(seed)
+    pipeline = episode.pipeline
+    episode.world.purge()
+    episode.batch()
+    episode.world.reset()
+    episode._rest()
+    assert episode.pipeline is not pipeline
+
+
 def test_a_driver_that_is_overtaken_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stands still while it writes tables. A signal of its batch, which the other has processed, would be back."""
     episode = Episode(1)
