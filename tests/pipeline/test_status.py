@@ -328,7 +328,7 @@ def test_a_run_that_begins_with_nothing_to_do_is_up_to_date(run: Run) -> None:
     with run.writer as writer:
         writer.starts()
         run.waits(0, seen_us=run.clocks.wall_us())
-        assert run.beat(5).activity.phase == "waiting"
+        assert run.beat(5).state == "idle"
         now = run.clocks.wall_us()
         made = Commits(now - 2_000_000, now - 2_000_000, 10)
         writer.ends(report(1, 4, commits={"shop.orders": [made]}, committed_us=now))
