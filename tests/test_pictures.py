@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -11,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from headgate.status import Status
-from tools import draw_pictures
+from tools import draw_pictures, draw_scale
 from tools.pictures import ROOT
 from tools.record_page import FILE, disagreements
 
@@ -26,6 +27,15 @@ def test_a_picture_is_what_would_be_drawn_now(file: Path) -> None:
     ET.fromstring(written)
     page = PAGES.get(file.name, (ROOT if file.parent == draw_pictures.FOLDER else file.parent) / "README.md")
     assert f"]({os.path.relpath(file, page.parent)})" in page.read_text("utf-8")
+
+
+def test_each_axis_with_two_points_has_a_panel() -> None:
+    """In whatever order they were measured."""
+    sizes = Counter(one["axis"] for one in json.loads(draw_scale.RESULTS.read_text())["series"]["points"])
+    drawn = draw_scale.FILE.read_text("utf-8")
+    assert {name for name, title in draw_scale.TITLES.items() if f">{title}<" in drawn} == {
+        name for name, count in sizes.items() if count > 1
+    }
 
 
 def recorded() -> dict[str, Any]:

@@ -43,8 +43,9 @@ def pictures() -> dict[Path, str]:
 
 
 def draw(points: Iterable[Mapping[str, Any]]) -> str:
-    """Return the picture of points, those of an axis one after the other."""
-    by_axis = {name: sorted(group, key=lambda one: one["size"]) for name, group in groupby(points, lambda p: p["axis"])}
+    """Return the picture of points."""
+    in_order = sorted(points, key=lambda one: (one["axis"], one["size"]))
+    by_axis = {name: list(group) for name, group in groupby(in_order, lambda one: one["axis"])}
     axes = [name for name in TITLES if len(by_axis.get(name, ())) > 1]
     parts = [text(10, 22, "CPU seconds of a run against the size of its work; thin: as the work grows", "title")]
     for number, name in enumerate(axes):

@@ -120,8 +120,8 @@ def test_tables_that_a_pipeline_leaves_out_are_noted() -> None:
 @pytest.mark.parametrize(
     ("pattern", "actual", "remedy"),
     [
-        ("shop.*", "none visible, SELECT is missing", "GRANT SELECT ON `shop`.* TO 'h'@'%';"),
-        ("*.*", "none visible, SELECT is missing", "GRANT SELECT ON `…`.* TO 'h'@'%';"),
+        ("shop.*", "none visible: no SELECT, or misspelt (case counts)", "GRANT SELECT ON `shop`.* TO 'h'@'%';"),
+        ("*.*", "none visible: no SELECT, or misspelt (case counts)", "GRANT SELECT ON `…`.* TO 'h'@'%';"),
         ("db.odrers", "none", "check the spelling: names are case-sensitive"),
     ],
 )

@@ -264,6 +264,17 @@ def test_a_large_transaction_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -
     assert [json.loads(line)["key"] for line in result.stdout.splitlines()] == list(range(100))
 
 
+@pytest.mark.parametrize(("client", "words"), [("RelayClient", []), ("GroupMember", ["--group", "g"])])
+def test_an_interrupt_is_the_end_of_consume(client: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that comes while lines are written."""
+
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"headgate.relay.client.{client}.run", interrupted)
+    assert run("consume", "http://127.0.0.1:1", *words) == (0, "", "")
+
+
 def test_a_transaction_that_a_bootstrap_cuts_short_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows come with the others."""
     printed: list[str] = []

@@ -324,6 +324,17 @@ def test_a_batch_under_way_is_lag(run: Run) -> None:
         assert run.read().as_of_us == planned - 500_000, "a batch without changes of tables says nothing new"
 
 
+def test_a_run_that_begins_with_nothing_to_do_is_up_to_date(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        run.waits(0, seen_us=run.clocks.wall_us())
+        assert run.beat(5).state == "idle"
+        now = run.clocks.wall_us()
+        made = Commits(now - 2_000_000, now - 2_000_000, 10)
+        writer.ends(report(1, 4, commits={"shop.orders": [made]}, committed_us=now))
+        assert run.read().freshness.p50 == pytest.approx(2.0, rel=0.1), "its first batch counts"
+
+
 def test_freshness_is_from_the_commit_to_the_ledger(run: Run) -> None:
     def ends(number: int, seconds: float, **more: Any) -> Status:
         now = run.clocks.wall_us()

@@ -33,7 +33,6 @@ from tests.figures import add_figures, counts_of_all_commits
 from tests.simulation.episode import run_episode, seeds_of, shrink, simulated
 
 _FIGURES = Path("benchmarks/results/simulation.json")
-_SAVE_SECONDS: Final = 60.0
 _QUEUED: Final = 8
 """Episodes for each process that wait to be run: enough that none waits for the end of a long one."""
 _COLLECTED: Final = 16
@@ -41,8 +40,11 @@ _COLLECTED: Final = 16
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run episodes by the command line's options. Return the exit code."""
+def main(arguments: Sequence[str] | None = None, *, save_seconds: float = 60.0) -> int:
+    """Run episodes by the command line's options. Return the exit code.
+
+    :param save_seconds: time between two additions to the figures.
+    """
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="start no episode after them (60)")
     parser.add_argument("--seed", type=int, help="run this episode alone, and record no figures")
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with simulated():
             return _repeat(options.seed, options.steps)
     first = 1 + counts_of_all_commits(options.figures, "counts")["episodes"]
-    run = _Run(options.figures)
+    run = _Run(options.figures, save_seconds)
     with simulated(), _stopped_by_signals() as stopped:
         try:
             for episode in _episodes(first, options.processes, time.monotonic() + options.seconds, stopped):
@@ -78,13 +80,14 @@ class _Episode(NamedTuple):
 
 
 class _Run:
-    """Figures of a run, which are added to a file's every minute.
+    """Figures of a run, which are added to a file's from time to time.
 
     :param file: of the figures.
+    :param save_seconds: time between two additions.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, save_seconds: float) -> None:
+        self._file, self._save_seconds = file, save_seconds
         self._began = self._saved = time.monotonic()
         self._unsaved, self._unsaved_steps = Counter[str](), Counter[str]()
         self.episodes = self.steps = self.most_mb = 0
@@ -101,7 +104,7 @@ class _Run:
             self._unsaved["faults"] += 1
             self.faults.append(episode.fault)
             print(episode.fault, flush=True)
-        if time.monotonic() >= self._saved + _SAVE_SECONDS:
+        if time.monotonic() >= self._saved + self._save_seconds:
             self.save()
             print(self, flush=True)
 

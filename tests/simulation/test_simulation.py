@@ -504,10 +504,9 @@ def test_a_run_that_is_stopped_keeps_its_figures(
         if len(saves) == 1:  # a second signal would end the process
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(__main__, "_SAVE_SECONDS", 0.0)
     monkeypatch.setattr(__main__, "add_figures", saved)
     before = signal.getsignal(number)
-    assert main(["--seconds", "3600", "--processes", "2", "--figures", str(file)]) == 0
+    assert main(["--seconds", "3600", "--processes", "2", "--figures", str(file)], save_seconds=0.0) == 0
     assert signal.getsignal(number) is before
     assert saves[0] == 1, "before the end"
     assert f"from seed 1: {sum(saves):,} episodes" in capsys.readouterr().out

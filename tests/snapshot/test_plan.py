@@ -134,7 +134,7 @@ def test_a_table_without_a_key_is_one_chunk() -> None:
     [
         (None, 20_000), (TableStats("InnoDB", 0, 0), 20_000), (TableStats("InnoDB", 10**6, 10**8), 20_000),
         (TableStats("InnoDB", 1000, 1000 << 20), 32), (TableStats("InnoDB", 3, 300 << 20), 1),
-        (TableStats("InnoDB", 0, 16384), 2048),
+        (TableStats("InnoDB", 0, 16384), 20_000), (TableStats("InnoDB", 1, 32 << 20), 20_000),
     ],
 )  # fmt: skip
 def test_a_chunk_of_large_rows_has_few(stats: TableStats | None, rows: int) -> None:

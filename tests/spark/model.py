@@ -266,6 +266,8 @@ class FakeControl:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     waiting: list[tuple[int, int, bool]] = field(default_factory=list)
     waiting_until_us: int | None = None
+    waits: bool = False
+    """Whether the last report of the planner is still there."""
 
     def hint(self) -> End | None:
         return End(**self.files["hint"]) if "hint" in self.files else None
@@ -294,10 +296,11 @@ class FakeControl:
             self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
         else:
             self.waiting.append((what.epoch, what.seen_us, what.paused))
-            self.waiting_until_us = what.until_us
+            self.waiting_until_us, self.waits = what.until_us, True
 
     def forget(self, file: ControlFile) -> None:
         self.files.pop(file.removesuffix(".json"), None)
+        self.waits = self.waits and file != ControlFile.WAITING
 
 
 def partial_of(images: list[Image], absent: list[str | None]) -> ImageBatch:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.catalog import expressions
+from headgate.catalog import TablePatterns, expressions
 from headgate.control import OpenSnapshots
 from headgate.errors import (
     BinlogPurgedError,
@@ -972,6 +972,75 @@ def test_a_table_is_read_again_if_a_failover_lost_what_its_rows_were_read_with(i
     assert not Notes.from_dict(run.offset.signals).windows
     run.drain()
     assert run.sink.targets["d.a"].live
+
+
+def settle(run: Stream, **windows: int) -> None:
+    """Tables were read with a window that this transaction ends."""
+    ends = {f"d.{table}": [{"gtid": str(gtids(last, last)), "ts_us": last * 1000}] for table, last in windows.items()}
+    run.control.files["signals/settle"] = {"type": "settle", "gtid": "", "windows": ends}
+
+
+def test_a_window_is_compared_once_on_a_connection() -> None:
+    """Also if many tables have it. The next transactions wait, because a batch holds one."""
+    server = source(("d.a", 6), ("d.b", 6))
+    run = stream(server, max_rows_per_batch="1")
+    run.drain()
+    for key in range(6):
+        server.commit(("d.a", "put", key, 1))
+    settle(run, a=6, b=6)
+    for _ in range(3):
+        assert run.batch()
+    assert run.offset.position == gtids(3)
+    assert [part for part, _ in server.probes].count(gtids(6, 6)) == 1
+    server.drop()
+    assert run.batch()
+    assert [part for part, _ in server.probes].count(gtids(6, 6)) == 2
+    assert Notes.from_dict(run.offset.signals).windows.keys() == {"d.a", "d.b"}
+
+
+def test_a_lost_window_of_a_table_that_is_left_out_reads_nothing() -> None:
+    server = source(("d.a", 6), ("d.b", 6))
+    run = stream(server)
+    run.drain()
+    settle(run, a=2, b=2)
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    including(run, "d.b")
+    server.commit(("d.b", "put", 2, 1))
+    server.commit_times[2] = 1999
+    assert run.batch()
+    assert run.headers[-1]["tables"].keys() == {"d.b"}, "it is read again"
+    run.drain()
+    assert run.sink.targets["d.b"].live
+
+
+def test_a_stream_that_plans_for_long_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last report would be overdue before the plan is there, as if the server did not answer."""
+    run = stream(source(("d.a", 3)))
+    run.drain()
+    while not run.control.waits:
+        assert not run.batch()
+    run.server.commit(("d.a", "put", 1, 1))
+    waits, tables = list[bool](), run.server.tables
+
+    def slow(patterns: TablePatterns) -> Any:
+        run.clock.now += 100
+        waits.append(run.control.waits)
+        return tables(patterns)
+
+    monkeypatch.setattr(run.server, "tables", slow)
+    assert run.batch()
+    assert waits
+    assert not any(waits)
+
+
+def test_a_stream_that_has_read_its_tables_waits_while_others_write() -> None:
+    run = stream(source(("d.a", 3)), snapshot_mode="initial_only", poll_ms="400")
+    run.drain()
+    for key in range(9):
+        run.server.commit(("d.a", "put", key, 1))
+        assert not run.batch()
+    assert run.control.waits
 
 
 def including(run: Stream, patterns: str, **options: str) -> None:

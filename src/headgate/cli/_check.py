@@ -130,7 +130,7 @@ def _unmatched(connection: Connection, pattern: TablePatterns) -> tuple[str, str
 
     grant = missing_select(connection, pattern.literal_databases())
     if grant:
-        return "none visible, SELECT is missing", grant
+        return "none visible: no SELECT, or misspelt (case counts)", grant
     return "none", "check the spelling: names are case-sensitive"
 
 

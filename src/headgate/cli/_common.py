@@ -185,7 +185,8 @@ def no_match(patterns: TablePatterns, connection: Connection) -> ConfigError:
 
     named = ", ".join(patterns.patterns)
     grants = missing_select(connection, patterns.literal_databases())
-    reason = f"the account lacks SELECT: {grants}" if grants else "check the spelling (case counts)"
+    spelling = "check the spelling (case counts)"
+    reason = f"the account lacks SELECT: {grants} or {spelling}" if grants else spelling
     return ConfigError(f"no table matches {named}: {reason}")
 
 

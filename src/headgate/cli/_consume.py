@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from headgate.cli._common import warn, write_lines
-from headgate.cli._interrupt import on_interrupt
+from headgate.cli._interrupt import on_interrupt, until_interrupt
 from headgate.errors import ConfigError, HeadgateError
 from headgate.files import reason_of
 
@@ -144,7 +144,7 @@ def command(
     lines = _Lines(write_lines)
     printer = lines.printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
     client = RelayClient(urls, sources or (), printer, store, **shared)
-    with _output_errors(lines), on_interrupt(client.stop):
+    with until_interrupt(), _output_errors(lines), on_interrupt(client.stop):
         client.run()
 
 
@@ -155,7 +155,7 @@ def _consume_in_group(
 
     lines = _Lines(_write_together())
     member = GroupMember(urls, group, partitions, sources, lambda number, _: lines.printer(number), **options)
-    with _output_errors(lines), on_interrupt(member.stop):
+    with until_interrupt(), _output_errors(lines), on_interrupt(member.stop):
         member.run()
 
 

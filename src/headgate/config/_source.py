@@ -44,7 +44,10 @@ class SourceSettings(ServerLogin):
         " leave out working tables of gh-ost and pt-online-schema-change"
     )
     chunk_rows: int = Field(
-        250_000, ge=1, description="most rows of a snapshot chunk; fewer of wide rows: a chunk has about 128 MB at most"
+        250_000,
+        ge=1,
+        description="most rows of a snapshot chunk; fewer if rows are wide and have a key: 128 MB by the server's"
+        " statistics",
     )
     max_rows_per_batch: int | None = Field(
         None, ge=1, description="changes in a batch, roughly; a transaction is never divided"

@@ -472,6 +472,7 @@ class StatusWriter(Progress):
                 self._enter("waiting" if waits else "planning")
             if self._phase == "waiting" and waiting is not None:
                 self._error, self._paused = None, waiting.paused
+                self._freshness.follow(waiting.seen_us)
 
     def _take_trouble(self, trouble: Trouble | None) -> None:
         before, self._trouble = self._trouble, trouble

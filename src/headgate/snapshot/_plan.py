@@ -53,7 +53,7 @@ def rows_of_chunk(stats: TableStats | None, wanted: int, most_bytes: int) -> int
 
     :param stats: the server's statistics; None: unknown. The estimate for a few rows may be 0.
     """
-    if stats is None or not stats.data_bytes:
+    if stats is None or stats.data_bytes <= most_bytes:
         return wanted
     return max(1, min(wanted, most_bytes * max(stats.rows, 1) // stats.data_bytes))
 

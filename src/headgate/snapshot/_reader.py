@@ -54,7 +54,7 @@ the row again. A partial update sets the columns that it changed; every column t
 again by that same change, so after the last of them the row is what it was at R. If an update or delete finds no row
 for its key, a later delete came first, and it does nothing. So the table is exact again as soon as the changes up to R
 are applied. R itself is unknown, but W contains it: if W touches the table, a ``HighWatermark`` with everything up to
-W's end follows the chunk's rows. If W does not touch the table, the rows are exact at E.
+W's end follows the chunks. If W does not touch the table, the rows are exact at E.
 
 The exception is a partial update that changes the key: the columns it leaves out are those of the row at its old key,
 and after R another row may have that key. If W contains one, the chunk is retried (``Redo``). If the old key is in a
@@ -162,8 +162,8 @@ def read_chunks(
     """Yield each chunk's rows exactly as of E, as ``r`` images; or one ``Redo`` or ``UnreadableRows`` in their place.
 
     A chunk yields batches only after all checks have passed, so never both. An empty chunk yields one batch without
-    rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` a
-    ``HighWatermark`` follows the rows of a chunk whose table was written meanwhile: only then is a row not as of E.
+    rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` one
+    ``HighWatermark`` for each table that was written meanwhile follows the chunks: only then is a row not as of E.
 
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
@@ -191,6 +191,7 @@ def read_chunks(
         log = TaskLog(read, options.policies)
         task = _Task(connection, view, log, read.chunks[-1], options)
         stamp = _Stamp(read, report_absent=options.partial == "tell")
+        watermarks: dict[str, HighWatermark] = {}  # a table's last one is that of all its chunks: the window only grows
         for chunk in read.chunks:
             try:
                 table, rows = task.read(chunk)
@@ -204,7 +205,8 @@ def read_chunks(
                 yield from stamp.batches(table, rows)
                 watermark = log.watermark(chunk.table)
                 if task.rewinds(chunk.table) and watermark is not None:
-                    yield watermark
+                    watermarks[chunk.table] = watermark
+        yield from watermarks.values()
 
 
 def _existing(connection: Connection, chunks: Sequence[ChunkSpec]) -> list[tuple[str, str]]:

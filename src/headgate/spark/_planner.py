@@ -30,13 +30,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headgate.carrier import ControlFile, ControlFolder, Trouble, Waiting
+from headgate.carrier import ControlFile, ControlFolder, Trouble
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError, error_line
 from headgate.offsets import ChunkSpec, Hint, ReadState, SnapshotState, SourceOffset
 from headgate.positions import NamedStart, Position, parse_position, parse_start
 from headgate.retrying import RetryPolicy
 from headgate.spark._end import BatchEnd, EndChooser
+from headgate.spark._idle import IdleReports
+from headgate.spark._lost_windows import LostWindows
 from headgate.spark._notes import Begin, Notes, sent_times
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
@@ -65,12 +67,6 @@ log = logging.getLogger("headgate")
 _MAX_MOVES = 20
 """How often one AvailableNow run moves its end for chunks without rows. A table that is altered, or written without
 having a key, at every try must not keep such a run from ending; the next run continues with it."""
-_IDLE_SECONDS = 1.0
-"""A stream that is idle for so long is reported as waiting; a busy one writes nothing between its batches."""
-_REPORT_SECONDS = 10.0
-"""... and again at the first look after so many seconds, so that a look without an answer shows."""
-_LATE_SECONDS = 20.0
-"""How long an answer may take: busy machines pause, and the trouble of a lost connection comes after 30 seconds."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +144,12 @@ class Planner:
         self._target: Position | None = None
         self._moves = 0
         self._polled: float | None = None
-        self._idle_since: float | None = None
-        self._reported: float | None = None
+        self._idle = IdleReports(control, options.poll_ms / 1000, wall_us)
         self._has_planned = False
         self._failing_since_us: int | None = None
         self._succeeded = False
         self._history = HistoryCheck(server)
+        self._lost_windows = LostWindows(server, self._history)
         self._ends = EndChooser(server, options.slots)
         self._pace = Pace(options.snapshot_share)
         self._planned_rows = 0
@@ -181,7 +177,7 @@ class Planner:
                 offset.epoch, self._clock(), self._planned_rows, offset.gtid != start.gtid
             )
         self._polled = self._clock() if offset is None else None
-        self._report_idle(start, self._polled)
+        self._idle.report(start, self._polled)
         return offset or start
 
     def freeze(self) -> None:
@@ -257,23 +253,6 @@ class Planner:
             left = self._polled + self._options.poll_ms / 1000 - self._clock()
             if left > 0:
                 self._sleep(left)
-
-    def _report_idle(self, start: SourceOffset, now: float | None) -> None:
-        """Report in the control folder that there is nothing to do, and until when that holds.
-
-        :param now: when that was found, by the planner's clock; None: there is something to do.
-        """
-        if now is None or self._control is None:
-            self._idle_since = self._reported = None
-            return
-        if self._idle_since is None:
-            self._idle_since = now
-        pause = self._options.poll_ms / 1000
-        is_idle = now + pause - self._idle_since >= _IDLE_SECONDS
-        if is_idle and (self._reported is None or now - self._reported >= _REPORT_SECONDS):
-            self._reported, seen_us = now, self._wall_us()
-            until_us = seen_us + int((pause + _REPORT_SECONDS + _LATE_SECONDS) * 1e6)
-            self._control.record_state(Waiting(start.epoch, seen_us, Notes.from_dict(start.signals).paused, until_us))
 
     def _settings(self, epoch: int, **more: Any) -> PlanSettings:
         options = self._options
@@ -449,6 +428,8 @@ class Planner:
         """Second stage: read and check the server's present state."""
         state = self._server.state()
         check_position(had, state, self._server, notes.server_uuid)
+        if self._options.snapshot_mode != "initial_only" or requests.new or _unfinished(start.snapshot, notes):
+            self._idle.retract()  # else there are changes that nobody wants
         begin = self._begin(start, state)
         if self._target is not None and not notes.paused and _needs_retry(start.snapshot, notes, requests.signals):
             self._target = state.executed
@@ -473,27 +454,12 @@ class Planner:
             patterns_before=TablePatterns(before),
             wait=not self._options.snapshot_new_tables,
         )
-        self._read_lost_windows_again(planning, plan)
+        self._lost_windows.read_again(plan, had, planning.begin, state)
         plan.settles_at -= had
         if self._target is not None:
             # Those that this server does not have may never come: after a failover, the transactions may be lost.
             self._target |= plan.settles_at & state.executed
         return plan
-
-    def _read_lost_windows_again(self, planning: _Planning, plan: SnapshotPlan) -> None:
-        """Read the tables again whose rows depend on transactions that a failover lost. No batch's end has had one of
-        their numbers before, so the sinks have not called such a table exact.
-        """
-        for table, ends in list(plan.windows.items()):
-            waiting = tuple(end for end in ends if not parse_position(end.gtid) <= planning.had)
-            is_lost = not all(self._history.is_same(end, planning.begin, planning.state) for end in waiting)
-            if is_lost:
-                log.warning("%s: a failover lost transactions that its rows were read with: it is read again", table)
-                plan.read_from_start(table)
-            if waiting and not is_lost:
-                plan.windows[table] = waiting
-            else:
-                del plan.windows[table]
 
     def _choose_end(self, planning: _Planning, plan: SnapshotPlan, max_rows: int | None) -> BatchEnd:
         """Fourth stage: choose the batch's end, and plan the chunks that are read as of it."""

@@ -10,10 +10,7 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
   the stream; on another server only if the log has the original time, which transactions of MySQL 5.7 lack. So does a
   server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
 - A batch that is replayed is compared with its own newest transaction first.
-- Rows that were kept or dropped while they were read depend on transactions behind the batch's end: those of the
-  window. A failover may lose them without a loss for the stream, and use their numbers again. So the newest one of each
-  window is compared until a batch's end has it; if it is another one, the table is read again
-  (``Planner._read_lost_windows_again``).
+- So is the newest one of each window with which rows were kept or dropped (``spark/_lost_windows.py``).
 
 What is read between two plannings is of the history that both have met. One dump reads both headers, the old one and
 the new one, and begins where the old one is.

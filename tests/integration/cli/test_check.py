@@ -192,10 +192,12 @@ def test_missing_privileges_and_the_statements_that_grant_them(
     code, rows = check(url, "--tables", f"{mysql_db}.*")
     assert code == 1
     assert {"REPLICATION CLIENT", "REPLICATION SLAVE", f"tables {mysql_db}.*"} <= failed(rows)
-    assert rows[f"tables {mysql_db}.*"]["actual"] == "none visible, SELECT is missing"
+    assert rows[f"tables {mysql_db}.*"]["actual"] == "none visible: no SELECT, or misspelt (case counts)"
     grant = f"GRANT SELECT ON `{mysql_db}`.* TO '{account}'@'%';"
     assert rows[f"tables {mysql_db}.*"]["remedy"] == grant
-    assert fails(2, "init", url, "--tables", f"{mysql_db}.*").endswith(f": the account lacks SELECT: {grant}\n")
+    assert fails(2, "init", url, "--tables", f"{mysql_db}.*").endswith(
+        f": the account lacks SELECT: {grant} or check the spelling (case counts)\n"
+    )
     assert check(url)[1]["tables *.*"]["remedy"] == f"GRANT SELECT ON `…`.* TO '{account}'@'%';"
     mysql_server.execute(f"GRANT SELECT (a), INSERT ON {mysql_db}.t TO {account}")  # visible, but not all of it
     code, rows = check(url, "--tables", f"{mysql_db}.t")

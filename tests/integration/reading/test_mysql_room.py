@@ -43,7 +43,7 @@ def connection(mysql_server: MySQLServer) -> Iterator[Connection]:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="an option of Linux")
-def test_a_query_to_a_server_that_vanished_fails_after_half_a_minute(connection: Connection) -> None:
+def test_a_socket_waits_half_a_minute_at_most_for_acknowledgements(connection: Connection) -> None:
     """Keepalive does not act while a query is not acknowledged, and the read timeout is minutes away."""
     assert connection._socket().getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
 

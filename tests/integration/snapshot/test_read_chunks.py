@@ -248,4 +248,6 @@ def test_rows_that_are_not_turned_back_come_with_what_makes_them_exact(scene: Sc
     marks = {item.table: item.gtid for item in items if isinstance(item, HighWatermark)}
     assert marks.keys() == {f"{scene.db}.t", f"{scene.db}.other"}, "each table that was written, also in another range"
     assert all(scene.executed | after <= mark for mark in marks.values())
+    items = scene.read(*(scene.chunk(lo=lo, hi=lo + 1) for lo in range(5)), policies=policies)
+    assert [type(item) for item in items].count(HighWatermark) == 1, "one for all chunks of a task"
     assert not [item for item in scene.read() if isinstance(item, HighWatermark)], "rows that are turned back are exact"

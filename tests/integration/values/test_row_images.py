@@ -309,8 +309,8 @@ class Chunks:
         return items
 
     def take(self, items: list[Any]) -> None:
-        """Apply what four chunks gave. The rows of each, if any, are followed by what makes them exact."""
-        assert [type(item) for item in items].count(HighWatermark) == 4
+        """Apply what four chunks gave. What makes their rows exact follows all of them."""
+        assert [type(item) for item in items].count(HighWatermark) == 1
         assert isinstance(items[-1], HighWatermark)
         for item in items:
             if isinstance(item, ImageBatch):
