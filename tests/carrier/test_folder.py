@@ -46,11 +46,19 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> ControlFolder:
     return ControlFolder(str(tmp_path / "inbox") if request.param == "path" else f"file://{tmp_path}/inbox")
 
 
+def test_the_batch_that_met_another_server(folder: ControlFolder) -> None:
+    folder.record_moved(3, 5)
+    assert folder.has_moved(3, 5)
+    assert not folder.has_moved(4, 6)
+    assert not folder.has_moved(3, 6), "of a lake that was removed in between"
+
+
 def test_nothing_there(folder: ControlFolder) -> None:
     assert folder.read(ControlFile.HINT) is None
     assert folder.hint() is None
     assert folder.finished() == frozenset()
     assert folder.signals() == {}
+    assert not folder.has_moved(3, 5)
     assert folder.trouble() is None
     assert folder.waiting() is None
     folder.remove_signal("x")

@@ -328,6 +328,13 @@ def test_rows_complete_images_while_a_table_is_read_again_that_was_not_suspended
     altered = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [])
     left_out = decided(altered.ddl("shop.orders", "ALTER TABLE orders FORCE", "alter", 5)).state
     assert (left_out.held_epoch, since_of_partial(13, 12, left_out)) == (12, 12), "the batch's log was left out"
+    for before in (
+        TableState("shop.orders", "inexact", version=4, unlogged="foreign keys"),
+        TableState("shop.orders", "settling", version=4, settles_at=f"{UUID}:12"),
+    ):
+        fake = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [])
+        begun = decided(fake, before).state
+        assert (begun.held_epoch, since_of_partial(13, 12, begun)) == (12, 12), "rows may lack changes already"
 
 
 def test_a_reread_that_found_nothing_ends_the_hold() -> None:
@@ -1211,6 +1218,14 @@ def test_before_images_are_the_values_of_versions_that_nothing_is_missing_from(
     rows = find(decided(batch, before, HISTORY, form=Form.HISTORY), AppendVersions)
     assert rows is not None
     assert rows.exact_since == exact_since
+
+
+def test_before_images_are_the_values_of_versions_that_a_reading_along_a_surrogate_key_has_seen() -> None:
+    batch = FakeBatch(9).about("shop.orders", state="reading", since_epoch=7, surrogate=True)
+    before = TableState("shop.orders", "snapshotting", version=4, since_epoch=7)
+    rows = find(decided(batch.images(ORDERS, [("d", 4, 2, "y")]), before, HISTORY, form=Form.HISTORY), AppendVersions)
+    assert rows is not None
+    assert rows.exact_since == 7
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,9 @@ def test_transactions_that_a_failover_lost_keep_a_table_from_being_live_until_it
 def test_a_table_that_settles_is_not_live_while_it_waits_to_be_read_from_the_start() -> None:
     """Other transactions than those in its windows have their numbers."""
     state = state_after(last_chunk(9, watermark=f"{UUID}:1-12"), None)
+    first = FakeBatch(10, f"{UUID}:1-20").snapshot("shop.orders", 10, append=False, first=True)
+    begun = state_after(first.chunk(TABLE, [(1, "x")]), state)
+    assert (begun.state, begun.settles_at, begun.held_epoch) == ("snapshotting", None, 10), "it need not wait"
     waits = FakeBatch(10, f"{UUID}:1-20").about("shop.orders", state="queued").images(TABLE, [("u", 1, 1, "y")])
     state = state_after(waits, state)
     assert state.state == "snapshotting"

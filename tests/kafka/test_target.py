@@ -413,6 +413,17 @@ def test_a_transaction_that_lasted_too_long_was_ended_by_kafka(monkeypatch: pyte
     assert str(raised) == "Kafka has ended a transaction that lasted 60 s longer than transaction.timeout.ms"
 
 
+def test_unsent_messages_are_dropped_although_the_settings_have_become_invalid(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They must not arrive next to those of the retry."""
+    producer = FakeProducer(on_poll=lambda: producer.failed.append(KafkaException(FENCED)))
+    more = f'delivery = "exactly-once"\nsettings_file = "{tmp_path / "gone"}"'
+    raised = sending_fails(opened(producer, more), monkeypatch, SecondDriverError)
+    assert str(raised).startswith("Kafka: another run of a pipeline of this name has taken over")
+    assert producer.calls == ["begin", "abort", "close"]
+
+
 @pytest.mark.parametrize("code", [KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID])
 def test_a_producer_that_the_brokers_have_forgotten(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """After a week without a transaction; the retry's producer gets new ids."""

@@ -108,8 +108,13 @@ def test_a_version_of_which_files_are_gone_is_not_restored(folder: Path) -> None
     gone = Path(lost.path, removed[0]["remove"]["path"])
     aside = gone.rename(gone.with_suffix(".aside"))
     undo = UnenteredBatches("shop", newest=1, epoch=5)
-    with pytest.raises(TargetError, match=f"version 1 cannot be restored: {gone.name} is gone.* move the folder away"):
+    with pytest.raises(TargetError, match=f"version 1 cannot be restored: {gone.name} is gone.* reads the table again"):
         undo.restored(current, 1)
+    state = TableState("shop.t", "live", 1, changelog_version=1)
+    with pytest.raises(TargetError, match="move the folder away, and the next change begins a new changelog"):
+        undo.undo(state, None, current)
+    with pytest.raises(TargetError, match="removed it; it stays as that batch left it"):
+        undo.undo(state, None, current, is_followed=False)
     assert current.version() == 2
     aside.rename(gone)
     assert undo.restored(current, 1) == 3

@@ -264,7 +264,7 @@ def _bad_hints() -> Iterator[None]:
 
 def _no_undoing_of_lost_batches() -> AbstractContextManager[Any]:
     """Tables keep what batches wrote that never got into the ledger."""
-    return patch("headgate.lake._unentered.UnenteredBatches.restored", lambda self, delta, version, column="": version)
+    return patch("headgate.lake._unentered.UnenteredBatches.restored", lambda self, delta, version, *_, **__: version)
 
 
 def _no_markers() -> AbstractContextManager[Any]:

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from headgate.decide import Policy
-from headgate.lake import DeltaPath, Lake, State, TableLayout, TableState, batch_marker
+from headgate.errors import TargetError
+from headgate.lake import DeltaPath, Lake, State, TableLayout, TableState, UnenteredBatches, batch_marker
 from headgate.sinks import BatchWriter
 from tests.lake.tables import make_table
 
@@ -49,7 +51,35 @@ def test_no_batch_is_older_than_the_ledgers_beginning(tmp_path: Path) -> None:
     assert writer.newest_epoch(SESSION) == 6
 
 
-def test_lost_batches_are_undone_in_tables_that_the_run_leaves_out(tmp_path: Path) -> None:
+def test_a_table_that_the_run_leaves_out_and_that_cannot_be_restored_does_not_stop_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another program has compacted it, and removed the files of the ledger's version."""
+    writer = BatchWriter(SESSION, Lake(str(tmp_path)), "shop", ["current"])
+    path = tmp_path / "shop" / "gone"
+    path.mkdir(parents=True)
+    make_table(str(path), [], ROWS, {**OURS, "headgate.table": "shop.gone"})
+    DeltaPath(SESSION, str(path), batch_marker("shop", 9)).set_properties({"by": "batch 9"})
+    states = {"shop.gone": TableState("shop.gone", State.LIVE, 0)}
+    ledger: Any = SimpleNamespace(entered_epoch=lambda: 1, table=states.get, tables=lambda: states, last=None)
+    writer.ledger = ledger
+    batch: Any = SimpleNamespace(parts={}, header=SimpleNamespace(epoch=10))
+
+    def fail(*_: object, **__: object) -> None:
+        raise TargetError(f"{path}: version 0 cannot be restored")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(UnenteredBatches, "restored", fail)
+        assert writer._without_unentered(SESSION, batch, states) == states
+    assert f"shop.gone: batches that are not in the ledger cannot be undone: {path}: version 0" in caplog.text
+    writer._has_written = True
+    batch = SimpleNamespace(parts={"shop.gone": ()}, header=SimpleNamespace(epoch=11))
+    assert writer._without_unentered(SESSION, batch, states)["shop.gone"].version == 2, "it has come to the run"
+
+
+def test_lost_batches_are_undone_in_tables_that_the_run_leaves_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Of a table that was excluded, or dropped at the source, no later batch would do it."""
     lake, policy = Lake(str(tmp_path)), Policy.of(["current"])
     writer = BatchWriter(SESSION, lake, "shop", ["current"], policy=lambda _: policy)
@@ -74,8 +104,12 @@ def test_lost_batches_are_undone_in_tables_that_the_run_leaves_out(tmp_path: Pat
     gone = DeltaPath(SESSION, str(tmp_path / "shop" / "gone"))
     assert gone.snapshot().properties["by"] == "batch 1", "readers of the newest version see no part of a batch"
     assert writer._without_unentered(SESSION, batch, after) == after, "a replay restores nothing"
-    ledger.entered_epoch = lambda: 10
     writer._has_written = True
+    caplog.clear()
+    returned: Any = SimpleNamespace(parts={"shop.gone": ()}, header=SimpleNamespace(epoch=11))
+    assert writer._without_unentered(SESSION, returned, after) == after
+    assert "undone" not in caplog.text, "the run's first batch, which the ledger has, has looked at it"
+    ledger.entered_epoch = lambda: 10
     batch = SimpleNamespace(parts={"shop.left_out": ()}, header=SimpleNamespace(epoch=11))
     writer._without_unentered(SESSION, batch, after)
     left_out = DeltaPath(SESSION, str(tmp_path / "shop" / "left_out"))

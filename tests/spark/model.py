@@ -278,11 +278,11 @@ class FakeControl:
     def stale(self) -> frozenset[str]:
         return frozenset(self.files.get("finished", {}).get("stale", ()))
 
-    def moved(self) -> int | None:
-        return self.files.get("moved", {}).get("epoch")
+    def has_moved(self, epoch: int, planned_us: int) -> bool:
+        return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}
 
-    def record_moved(self, epoch: int) -> None:
-        self.files["moved"] = {"epoch": epoch}
+    def record_moved(self, epoch: int, planned_us: int) -> None:
+        self.files["moved"] = {"epoch": epoch, "planned_us": planned_us}
 
     def signals(self) -> dict[str, Mapping[str, Any]]:
         files = sorted(self.files.items(), key=lambda one: (one[1].get("submitted_us", 0), one[0]))

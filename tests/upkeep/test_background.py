@@ -51,6 +51,22 @@ def test_what_a_round_waits_for_is_not_work() -> None:
     background.close()
 
 
+def test_where_other_threads_work_for_a_round_it_rests_for_what_it_waits() -> None:
+    background, pieces = Background(share=0.0005, counts_waiting=True), list[int]()
+
+    def rounds() -> Iterator[None]:
+        for number in range(4):
+            pass_time(0.03)
+            pieces.append(number)
+            yield
+
+    background.repeat(rounds, 3600.0)
+    wait_until(lambda: background.rounds_pace.free_at > 0)
+    background.submit(lambda: None).result(60)
+    assert pieces == [0], "it rests for a minute"
+    background.close()
+
+
 def test_a_round_waits_for_one_task_and_for_no_rest_after_it() -> None:
     """However long tasks take, and however many there are: what rounds remove must keep pace with the batches."""
     background, pieces = Background(share=0.0005), list[int]()

@@ -502,6 +502,37 @@ def test_what_failed_is_tried_again_at_the_next_round(tmp_path: Path, monkeypatc
     made.upkeep.close()
 
 
+def test_nothing_is_removed_until_the_ledgers_rows_were_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store did not answer at the first round: this run knows only its own rows."""
+    made, clock = Written(tmp_path / "lake", times=AT_ONCE), SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(upkeep_module, "time", SimpleNamespace(time=time.time, monotonic=lambda: clock.now))
+    for number in range(3):
+        made.write(NAME, [number], anew=True)
+        made.end(hours_ago=0.5)
+    made.restart()
+
+    def failing(*_: object) -> Iterator[None]:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upkeep_module, "load_retained", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            look(made)
+    made.write(NAME, [3], anew=True)
+    made.end()
+    look(made)
+    made.check(made.rows)
+    clock.now += upkeep_module.ROUND_SECONDS
+    look(made)
+    made.check(made.rows)
+    assert NAME in dict(made.upkeep.files()), "the next round has loaded them"
+
+
+def test_all_the_time_of_rounds_counts_in_an_object_store(tmp_path: Path) -> None:
+    assert Upkeep(Lake("s3://bucket/lake"), HOUR).background.counts_waiting
+    assert not Upkeep(Lake.at(tmp_path), HOUR).background.counts_waiting
+
+
 def look(made: Written) -> None:
     for _ in made.upkeep._look():
         pass

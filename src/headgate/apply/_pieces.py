@@ -86,13 +86,14 @@ def _write(aligned: Iterable[pa.RecordBatch], division: _Division, file: Any) ->
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Join record batches to some of ``PIECE_BYTES``, so that a piece has few of each."""
-    waiting: list[pa.RecordBatch] = []
+    waiting, size = list[pa.RecordBatch](), 0
     for batch in chain(batches, [None]):
-        if waiting and (batch is None or sum(one.nbytes for one in waiting) >= PIECE_BYTES):
+        if waiting and (batch is None or size >= PIECE_BYTES):
             yield from pa.Table.from_batches(waiting, schema).combine_chunks().to_batches()
-            waiting = []
+            waiting, size = [], 0
         if batch is not None:
             waiting.append(batch)
+            size += batch.nbytes
 
 
 @contextmanager

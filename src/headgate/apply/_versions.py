@@ -19,8 +19,9 @@ unless a clock went back.
 
 **Writing** (:meth:`Versions.settle`). The open rows of the batch's keys are written again, ended, next to the new
 versions. If the first image of a key is a before-image, the values of the ended row are taken from it, so only the
-beginning of that row is read. Exception: while a snapshot runs, a row that it has not seen may be of a time from which
-changes are missing (the table was suspended, or is read again from the start). Such a row keeps its values.
+beginning of that row is read. Exception: a row may be of a time from which changes are missing. While a snapshot runs,
+these are rows that it has not seen (the table was suspended, or is read again from the start). In a table that is
+``inexact``, or waits to be read, they are all rows that were last seen before the batch. Such a row keeps its values.
 """
 
 from __future__ import annotations

@@ -304,14 +304,17 @@ class ControlFolder:
 
     # --- from the planner
 
-    def moved(self) -> int | None:
-        """Return the epoch of the last batch that met another server than it was planned on, if any."""
-        epoch = (self.read(ControlFile.MOVED) or {}).get("epoch")
-        return epoch if isinstance(epoch, int) else None
+    def has_moved(self, epoch: int, planned_us: int) -> bool:
+        """Return whether this is the last batch that met another server than it was planned on.
 
-    def record_moved(self, epoch: int) -> None:
+        :param planned_us: tells batches apart that have the same epoch, because the lake was removed in between.
+        """
+        content = self.read(ControlFile.MOVED) or {}
+        return (content.get("epoch"), content.get("planned_us")) == (epoch, planned_us)
+
+    def record_moved(self, epoch: int, planned_us: int) -> None:
         """Record that a batch met another server than it was planned on."""
-        self.write(ControlFile.MOVED, {"epoch": epoch})
+        self.write(ControlFile.MOVED, {"epoch": epoch, "planned_us": planned_us})
 
     # --- from the planner, for display: write and read errors are ignored
 

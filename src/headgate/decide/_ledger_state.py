@@ -130,7 +130,8 @@ def _outdated_epoch(case: Case, *, without_log: bool) -> int | None:
     if row is None:
         return None
     if snapshot.begins and not snapshot.ends_suspension:
-        return case.arrival.epoch if without_log else None
+        was_exact = case.before.state is State.LIVE and case.arrival.unseen is None
+        return case.arrival.epoch if without_log or not was_exact else None
     return row.held_epoch
 
 

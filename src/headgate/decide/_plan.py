@@ -100,7 +100,7 @@ class CurrentPlan:
         snapshot finds those that changed without an image, and ends them with its last chunk.
         """
         content, row = self._content, self.case.before.row
-        if content is TableContent.SOME:
+        if content in (TableContent.SOME, TableContent.SOME_OF_ANY_KEY):
             return (row.since_epoch if row is not None else None) or 0
         return 0 if content is TableContent.ALL else self.case.arrival.epoch
 

@@ -83,6 +83,7 @@ _QUEUED_KILOBYTES: Final = 16 << 10
 """So few that queued messages stay in the processor's cache until they are sent."""
 _POLL_SECONDS: Final = 0.01
 _ABORT_SECONDS: Final = 10.0
+_TRANSACTION_SECONDS: Final = 900
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class KafkaTarget:
         self._sent: SentBatch | None = None  # the newest batch of a committed transaction
         self._producer: Producer | None = None
         self._transaction_begun: float | None = None  # s since 1970 UTC: the machine may sleep in it
+        self._transaction_seconds = float(_TRANSACTION_SECONDS)  # after which Kafka aborts it
         self._sending = threading.Lock()
         self._is_stopped = False
         self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
@@ -254,8 +256,7 @@ class KafkaTarget:
         """Return how much longer than allowed the present transaction has lasted; 0 without one."""
         if self._transaction_begun is None:
             return 0.0
-        allowed = float(self._settings()["transaction.timeout.ms"]) / 1000
-        return max(0.0, time.time() - self._transaction_begun - allowed)
+        return max(0.0, time.time() - self._transaction_begun - self._transaction_seconds)
 
     def _settings(self) -> dict[str, Any]:
         milliseconds = self._config.timeout_seconds * 1000
@@ -269,7 +270,10 @@ class KafkaTarget:
             "queue.buffering.max.messages": _QUEUED_MESSAGES,
         }
         if self._transactional:
-            defaults |= {"transactional.id": f"headgate-{self._pipeline}", "transaction.timeout.ms": 900_000}
+            defaults |= {
+                "transactional.id": f"headgate-{self._pipeline}",
+                "transaction.timeout.ms": _TRANSACTION_SECONDS * 1000,
+            }
         settings = {**defaults, **self._cluster.settings()}
         largest = str(settings.get("message.max.bytes", 0))
         kilobytes = max(_QUEUED_KILOBYTES, 2 * int(largest) >> 10 if largest.isdecimal() else 0)
@@ -277,10 +281,12 @@ class KafkaTarget:
 
     def _open(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._settings())
+            settings = self._settings()
+            self._producer = Producer(settings)
             if self._is_stopped:
                 self._producer.stop()
             if self._transactional:
+                self._transaction_seconds = float(settings["transaction.timeout.ms"]) / 1000
                 self._topics.create({self._sent_topic}, partitions=1, settings={"cleanup.policy": "compact"})
                 self._producer.init_transactions(self._config.timeout_seconds)
                 self._sent = self._newest_sent()

@@ -117,6 +117,7 @@ class BatchWriter:
         self._other_layout: set[str] = set()
         """Checked tables that the run's first batch gives the configured layout, whatever it brings for them."""
         self._has_written = False  # whether a batch of this run was written
+        self._first_epoch: int | None = None  # of the run's first batch
         self._entered: int | None = None
         """Epoch of the ledger's newest row before the run's first batch (``Ledger.entered_epoch``)."""
         codec = spark.conf.get("spark.sql.parquet.compression.codec")
@@ -358,10 +359,10 @@ class BatchWriter:
         """
         is_first = not self._has_written
         if is_first:
-            self._entered = self.ledger.entered_epoch()
+            self._entered, self._first_epoch = self.ledger.entered_epoch(), batch.header.epoch
         if self._entered is None:
             return before
-        unentered = UnenteredBatches(self.pipeline, self._entered, batch.header.epoch)
+        unentered = UnenteredBatches(self.pipeline, self._entered, batch.header.epoch, self._first_epoch)
         tables = {table for table in batch.parts if table not in self._checked}
         self.check_targets(spark, sorted(tables))
         tables |= {*self._checked, *self._unchecked(before)} if is_first else set()
@@ -369,7 +370,7 @@ class BatchWriter:
         undone: list[str] = []
         for table in sorted(tables):
             known = before.get(table) or TableState(table, State.SNAPSHOTTING)
-            state = unentered.undo(known, *self._written_tables(spark, table, known))
+            state = self._undo(spark, unentered, known)
             if state != known:
                 undone.append(table)
             if table in before:
@@ -380,6 +381,19 @@ class BatchWriter:
         self._checked.difference_update(undone)  # their columns and layout are other ones now
         self.check_targets(spark, undone)
         return after
+
+    def _undo(self, spark: SparkSession, unentered: UnenteredBatches, state: TableState) -> TableState:
+        """Undo batches that the ledger lacks in one table, and return its state as it is now. If the run does not check
+        the table, only warn of an error.
+        """
+        table, is_checked = state.table, state.table in self._checked
+        try:
+            return unentered.undo(state, *self._written_tables(spark, table, state), is_followed=is_checked)
+        except TargetError as error:
+            if is_checked:
+                raise
+            log.warning("%s: batches that are not in the ledger cannot be undone: %s", table, error)
+            return state
 
     def _written_tables(
         self, spark: SparkSession, table: str, state: TableState

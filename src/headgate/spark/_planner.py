@@ -214,12 +214,12 @@ class Planner:
         """
         if self._control is None or self._options.table is not None or not end.snapshot.chunks:
             return False
-        if self._control.moved() == end.epoch:
+        if self._control.has_moved(end.epoch, end.planned_us):
             return True
         if Notes.from_dict(end.signals).server_uuid == server_uuid:
             return False
         log.warning("batch %d was planned on another server: its chunks are read in a later batch", end.epoch)
-        self._control.record_moved(end.epoch)
+        self._control.record_moved(end.epoch, end.planned_us)
         return True
 
     def finished(self, end: SourceOffset) -> None:

@@ -3,9 +3,10 @@ time.
 
 There are two kinds of work. A *task* runs once, soon. *Rounds* repeat: a generator that pauses where it yields, so a
 task need not wait for the end of a round. Each kind has its own share of the time, and they take turns: a round waits
-for one task at most, however many there are, and not for the rest after it. Of a round's pieces only the processor time
-counts: on a busy machine they mostly wait for a core or the disk, and would rest for a minute after a second of work.
-So rounds keep pace with the batches. Tasks also work in Arrow's threads, so all their time counts.
+for one task at most, however many there are, and not for the rest after it. Of a round's pieces in a local lake only
+the processor time counts: on a busy machine they mostly wait for a core or the disk, and would rest for a minute after
+a second of work. So rounds keep pace with the batches. In an object store, other threads send a round's requests and
+parse the answers, and tasks also work in Arrow's threads, so all their time counts.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ class Background:
     """Background thread that starts with the first task or :meth:`repeat`, and ends with :meth:`close`.
 
     :param share: the largest share of the time in which it works on tasks, and the same of rounds.
+    :param counts_waiting: whether all the time of a round's pieces counts, not only this thread's processor time.
     """
 
-    def __init__(self, share: float = _SHARE) -> None:
+    def __init__(self, share: float = _SHARE, *, counts_waiting: bool = False) -> None:
         self._rest = 1 / share - 1
+        self.counts_waiting = counts_waiting
         self._changed = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._rounds: Callable[[], Iterator[None]] | None = None
@@ -68,7 +71,7 @@ class Background:
         self._every = self._due = 0.0
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self.tasks_pace, self._rounds_pace = _Pace(), _Pace()
+        self.tasks_pace, self.rounds_pace = _Pace(), _Pace()
         self._was_task = False
         """Whether the last piece was a task."""
 
@@ -118,7 +121,7 @@ class Background:
             if self._was_task:
                 self.tasks_pace.add(now - begun, now, self._rest)
             else:
-                self._rounds_pace.add(cpu, now, self._rest)
+                self.rounds_pace.add(now - begun if self.counts_waiting else cpu, now, self._rest)
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next piece of work; None: the end."""
@@ -126,7 +129,7 @@ class Background:
             while not self._closing.is_set():
                 now = time.monotonic()
                 task_at = self.tasks_pace.free_at if self._tasks else math.inf
-                round_at = math.inf if self._rounds is None else max(self._due, self._rounds_pace.free_at)
+                round_at = math.inf if self._rounds is None else max(self._due, self.rounds_pace.free_at)
                 if task_at <= now and not (self._was_task and round_at <= now):
                     self._was_task = True
                     return self._tasks.popleft()

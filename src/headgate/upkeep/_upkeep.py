@@ -74,7 +74,7 @@ class Upkeep:
     ) -> None:
         self.times = times or UpkeepTimes()
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
-        self.background = Background()
+        self.background = Background(counts_waiting=not lake.is_local)
         self.folds = Folds(self.background)
         self.retained = RetainedVersions()
         self._clock = RunningClock()
@@ -194,7 +194,12 @@ class Upkeep:
             self._next_round = time.monotonic() + ROUND_SECONDS
 
     def clean_behind(self) -> Iterator[None]:
-        """Clean the tables of which many versions are no longer needed; pause now and then."""
+        """Clean the tables of which many versions are no longer needed; pause now and then.
+
+        Only after the ledger's rows were loaded: without them, nobody knows which older versions have to stay readable.
+        """
+        if not self._is_loaded:
+            return
         since = time.time() - self._retention
         for table in list(self._tables.values()):
             if table.folder not in self._failed and table.is_behind(since):

@@ -192,11 +192,11 @@ def test_killed_while_it_is_undone(spark: SparkSession, tmp_path: Path, monkeypa
     lakes.lose(live(2, image), NAME)
     restore, restored = UnenteredBatches._restore, list[str]()
 
-    def killed(batches: UnenteredBatches, delta: DeltaPath, version: int) -> int:
+    def killed(batches: UnenteredBatches, delta: DeltaPath, version: int, remedy: str) -> int:
         restored.append(delta.path)
         if len(restored) > 1:
             raise Crash
-        return restore(batches, delta, version)
+        return restore(batches, delta, version, remedy)
 
     with monkeypatch.context() as patch:
         patch.setattr(UnenteredBatches, "_restore", killed)
