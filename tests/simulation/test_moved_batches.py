@@ -152,5 +152,5 @@ def test_a_batch_that_comes_back_to_its_server_reads_no_chunks_either() -> None:
 
 def test_a_missing_record_is_noticed() -> None:
     """The batch is read as planned when it comes back to its server."""
-    with patch.object(ControlFolder, "moved", lambda _: None), pytest.raises(Fault, match=f"{TABLE} is"):
+    with patch.object(ControlFolder, "has_moved", lambda *_: False), pytest.raises(Fault, match=f"{TABLE} is"):
         test_a_batch_that_comes_back_to_its_server_reads_no_chunks_either()

@@ -219,4 +219,4 @@ def test_ctrl_c_while_the_server_does_not_answer(lakes: Lakes) -> None:
             finally:
                 process.kill()
         cursor.execute("UNLOCK TABLES")
-    assert (process.returncode, out, err) == (0, "", "")
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
