@@ -4,8 +4,7 @@ read.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -18,20 +17,12 @@ from headgate.sinks import PlannerMessages
 from headgate.spark import Planner, Task
 from tests.simulation import reading
 from tests.simulation.driver import Driver
-from tests.simulation.episode import Episode, Fault, simulated
+from tests.simulation.episode import Episode, Fault
 from tests.simulation.tables import SHAPES, TABLE_SETS
 from tests.simulation.world import Killed, World
 
 TABLE = "d.a"
 Change = Callable[[World], None]
-
-
-@pytest.fixture(autouse=True)
-def in_simulation() -> Iterator[None]:
-    state = random.getstate()
-    with simulated():
-        yield
-    random.setstate(state)
 
 
 def _alter(world: World) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from tests.figures import add_figures
 from tests.simulation import __main__, reading
 from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver, Pipeline, counts_of
-from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
+from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink
 from tests.simulation.relay import RelayEpisode
 from tests.simulation.rooms import Contents, HistoryCheck, LogSegment, log_order, newest_stored_scn, stored_segments
 from tests.simulation.sinks import CurrentTable
@@ -39,14 +38,6 @@ from tests.simulation.world import World
 STEPS = 20_000
 SEEDS = 150
 """So many episodes at most until a missing mend is noticed."""
-
-
-@pytest.fixture(autouse=True)
-def in_simulation() -> Iterator[None]:
-    state = random.getstate()
-    with simulated():
-        yield
-    random.setstate(state)
 
 
 def test_a_simulated_pipeline_is_exact() -> None:

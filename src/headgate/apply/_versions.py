@@ -81,7 +81,7 @@ class Versions:
         key_numbers: Any,
         names: Sequence[str],
         epoch: int,
-        ended: Any = None,
+        last_ends: Any = None,
         *,
         exact_since: int = 0,
     ) -> pa.Table:
@@ -93,8 +93,8 @@ class Versions:
         :param key_numbers: int64[open_rows]: the number of each one's key.
         :param names: the source's columns, by which rows are compared.
         :param epoch: of the batch.
-        :param ended: int64[keys]: for keys without an open row, a time at which a version of the table ended, µs since
-            1970 UTC. New versions begin at that time, or later. None: none are known.
+        :param last_ends: int64[keys]: for keys without an open row, a time at which a version of the table ended, µs
+            since 1970 UTC. New versions begin at that time, or later. None: none are known.
         :param exact_since: a row that was last seen in an earlier epoch keeps its values, as they may have changed
             since without an image.
         """
@@ -106,7 +106,7 @@ class Versions:
         has_open = np.zeros(count, np.bool_)
         has_open[key_numbers[stays]] = True
         begun = _micros(open_rows[VALID_FROM])
-        floors = np.full(count, np.iinfo(np.int64).min) if ended is None else ended.copy()
+        floors = np.full(count, np.iinfo(np.int64).min) if last_ends is None else last_ends.copy()
         np.maximum.at(floors, key_numbers[~stays], begun[~stays])
         confirmed = with_columns(open_rows.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
         seen = np.asarray(open_rows[SEEN].fill_null(0).combine_chunks())

@@ -86,14 +86,13 @@ def _shown_columns(
 ) -> dict[str, list[tuple[str, str, str]]]:
     """Return the columns of the tables whose columns are not what MySQL's types make by default, by table."""
     policies, default = config.policies(), Policies()
-    columns = {table.full_name: [*_columns(policies, table)] for table in tables}
-    return {
-        table.full_name: columns[table.full_name]
-        for table in tables
-        if all_columns
-        or columns[table.full_name] != [*_columns(default, table)]
-        or any(arrow.startswith(_UNSUPPORTED) for _, _, arrow in columns[table.full_name])
-    }
+    shown = {}
+    for table in tables:
+        columns = [*_columns(policies, table)]
+        is_unsupported = any(arrow.startswith(_UNSUPPORTED) for _, _, arrow in columns)
+        if all_columns or is_unsupported or columns != [*_columns(default, table)]:
+            shown[table.full_name] = columns
+    return shown
 
 
 def _unshown(tables: int) -> Iterator[str]:

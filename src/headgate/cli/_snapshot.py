@@ -135,7 +135,7 @@ def command(
         _check_engines(stats)
         locks = TableLocks(lock_hold, lock_wait_seconds) if watermark == "lock" else None
         policies = replace(printed_policies(rules, connection, patterns), window=window.value)
-        reader = _SnapshotReader(settings, connection, uuid, chunk_rows, policies, locks, marks)
+        reader = _SnapshotReader(settings, connection, uuid, chunk_rows, policies, stats, locks, marks)
         with _progress(stats) as progress:
             for image in reader.rows(lambda: load_tables(connection.query, patterns)):
                 write_lines(snapshot_lines(image))
@@ -183,11 +183,13 @@ class _SnapshotReader:
         server_uuid: str,
         chunk_rows: int,
         policies: Policies,
+        stats: Mapping[str, TableStats],
         locks: TableLocks | None = None,
         signal_table: str | None = None,
     ) -> None:
         self._settings = settings
         self._policies = policies
+        self._stats = stats
         self._locks = locks
         self._signal_table = signal_table
         self._connection = connection
@@ -245,12 +247,10 @@ class _SnapshotReader:
         yield from keyless_rows
 
     def _plan(self, table: TableDef) -> Iterator[Chunk]:
-        from headgate.catalog import exact_patterns, load_stats
         from headgate.snapshot import CHUNK_BYTES, advance, first_chunk_bounds, next_chunk, rows_of_chunk
 
-        query, name = self._connection.query, table.full_name
-        stats = load_stats(query, exact_patterns([name])).get(name)
-        rows = rows_of_chunk(stats if stats is not None and stats.rows else None, self._chunk_rows, CHUNK_BYTES)
+        query = self._connection.query
+        rows = rows_of_chunk(self._stats.get(table.full_name), self._chunk_rows, CHUNK_BYTES)
         progress = first_chunk_bounds(query, table, epoch=0, rows=rows)
         while chunk := next_chunk(query, table, progress, rows):
             yield chunk

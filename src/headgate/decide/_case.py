@@ -198,7 +198,7 @@ class Case:
         return bool(self.arrival.parts) and self.before.lacks_rows(self.policy)
 
     @property
-    def exact_since(self) -> int:
+    def complete_since(self) -> int:
         """First epoch of the table's rows that lack no change; 0: all do. Rows of earlier epochs lack those that were
         left out before the running snapshot, or in its first batch. Its chunks or its end replace them.
         """

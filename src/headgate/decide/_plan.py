@@ -159,7 +159,7 @@ class CurrentPlan:
             if rest:
                 yield do.AppendVersions(definition, rest, fills, self._exact_since, names=names)
         elif self._is_partial:
-            content, since = self._content, self.case.exact_since
+            content, since = self._content, self.case.complete_since
             yield do.UpsertPartial(
                 definition, rest, bound, fills, base=self._base, content=content, since=since, names=names
             )

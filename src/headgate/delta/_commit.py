@@ -163,9 +163,11 @@ def commit(
 
 def _check_age(folder: str, plan: CommitPlan, new: Collection[str]) -> None:
     """Raise ``CommitConflictError`` if a new file was written so long ago that it may have been removed."""
-    for add in plan.of_kind("add") if new else ():
-        age = time.time() - int(add["modificationTime"]) / 1000 if add["path"] in new else 0.0
-        if age > _NEW_SECONDS:
+    if not new:
+        return
+    for add in plan.of_kind("add"):
+        age = time.time() - int(add["modificationTime"]) / 1000
+        if add["path"] in new and age > _NEW_SECONDS:
             raise CommitConflictError(
                 f"{folder}: {add['path']} was written {age / 3600:.0f} hours ago, so it may have been removed meanwhile"
             )

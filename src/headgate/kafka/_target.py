@@ -84,6 +84,7 @@ _QUEUED_KILOBYTES: Final = 16 << 10
 _POLL_SECONDS: Final = 0.01
 _ABORT_SECONDS: Final = 10.0
 _TRANSACTION_SECONDS: Final = 900
+"""``transaction.timeout.ms``, which also is the brokers' greatest by default (``transaction.max.timeout.ms``)."""
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ def _may_select(connection: Connection, db: str) -> bool:
     except AccessError:
         return False
     except ServerError:
-        return True
+        pass
     return True
 
 

@@ -184,10 +184,11 @@ class Freshness:
             most, least = (((committed_us - at_us) / 1e6).clip(0, _LONGEST_SECONDS) for at_us in (oldest, newest))
             self._changes += int(changes.sum())
             self._seconds += float(((most + least) / 2 * changes).sum())
-            self._since_begun += _up_to_limits(least, most) @ changes
+            shares = _up_to(_LIMITS[:, None], least, most)
+            self._since_begun += shares @ changes
             if self._followed_since_us is not None:
                 longest = (committed_us - self._followed_since_us) / 1e6
-                self._count(now, np.minimum(_up_to_limits(least, most), _up_to(longest, least, most)) @ changes)
+                self._count(now, np.minimum(shares, _up_to(longest, least, most)) @ changes)
 
     def _count(self, now: float, counts: Any) -> None:
         if not self._slices or now >= self._slices[-1][0] + _SLICE_SECONDS:
@@ -207,11 +208,6 @@ class Freshness:
             seconds=round(self._seconds, 3),
             buckets=tuple(buckets),
         )
-
-
-def _up_to_limits(least: Any, most: Any) -> Any:
-    """Return which share of each record batch's changes took at most each limit."""
-    return _up_to(_LIMITS[:, None], least, most)
 
 
 def _up_to(seconds: Any, least: Any, most: Any) -> Any:

@@ -51,11 +51,11 @@ def rows_of_chunk(stats: TableStats | None, wanted: int, most_bytes: int) -> int
     """Return the rows of a chunk: ``wanted``, or fewer if rows are so wide that a reader would hold more than
     ``most_bytes`` of them.
 
-    :param stats: the server's statistics; None: unknown. The estimate for a few rows may be 0.
+    :param stats: the server's statistics; None: unknown, as is the size of a row if they count none.
     """
-    if stats is None or stats.data_bytes <= most_bytes:
+    if stats is None or not stats.rows or stats.data_bytes <= most_bytes:
         return wanted
-    return max(1, min(wanted, most_bytes * max(stats.rows, 1) // stats.data_bytes))
+    return max(1, min(wanted, most_bytes * stats.rows // stats.data_bytes))
 
 
 def first_chunk_bounds(

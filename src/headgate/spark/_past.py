@@ -60,6 +60,7 @@ class TablesAsOf:
         """Return a table as of ``gtid``, which the server has executed: its columns and ``_absent``, and functions that
         each read a part of the rows. Parts may be read in parallel, and again; each holds a chunk in memory.
         """
+        from headgate.snapshot import rows_of_chunk
         from headgate.spark._planner import Planner
         from headgate.spark._tasks import pack
         from headgate.spark._typed import require_table, typed_fields
@@ -67,7 +68,8 @@ class TablesAsOf:
         options = self._parsed(table)
         if table not in self._stats:
             self.estimates([table])
-        options = options.model_copy(update={"chunk_rows": _chunk_rows(options.chunk_rows, self._stats.get(table))})
+        rows = rows_of_chunk(self._stats.get(table), options.chunk_rows, _PART_BYTES)
+        options = options.model_copy(update={"chunk_rows": rows})
         with self._server(options) as server:
             known = require_table(server.definition(table), table)
             offset, chunks = Planner(options, server, None).everything(gtid)
@@ -187,13 +189,6 @@ class TablesAsOf:
             yield server
         finally:
             server.drop()
-
-
-def _chunk_rows(wanted: int, stats: TableStats | None) -> int:
-    """Return the rows of a chunk."""
-    from headgate.snapshot import rows_of_chunk
-
-    return rows_of_chunk(stats if stats is not None and stats.rows else None, wanted, _PART_BYTES)
 
 
 def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -327,8 +327,7 @@ class SnapshotPlan:
         """Return the rows of a table's next chunk, at most ``rows``."""
         from headgate.snapshot import CHUNK_BYTES, rows_of_chunk
 
-        stats = self._stats_of(server, table)
-        return rows_of_chunk(stats if stats is not None and stats.rows else None, rows, CHUNK_BYTES)
+        return rows_of_chunk(self._stats_of(server, table), rows, CHUNK_BYTES)
 
     def _rekeyed(self, definition: TableDef, request: SnapshotRequest, progress: SnapshotProgress) -> bool:
         """Whether the table's key or its order is not the planned ranges' any more; its snapshot then starts again, or
