@@ -22,6 +22,7 @@ from headgate.positions import Position, parse_position
 
 __all__ = [
     "VERSION",
+    "Applied",
     "ChunkSpec",
     "Hint",
     "Last",
@@ -80,6 +81,27 @@ class Last:
         """Parse the result of ``asdict``; OffsetFormatError for anything else."""
         fields = _Fields(value, where, ("gtid", "ts_us"))
         return cls(gtid=fields.text("gtid"), ts_us=fields.number("ts_us"))
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What sinks have applied, to resume without a checkpoint: a GTID set, the UUID of the server that it was read on,
+    and its newest transaction. ``last`` is None if no header of it was read, because its log was purged before.
+    """
+
+    gtid: str
+    server_uuid: str
+    last: Last | None = None
+
+    def to_json(self) -> str:
+        """Return it for :meth:`from_json`."""
+        return _dump(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Applied:
+        """Parse the result of :meth:`to_json`; OffsetFormatError for anything else."""
+        fields = _Fields(_load(text, "position"), "applied", ("gtid", "server_uuid", "last"))
+        return cls(_gtid(fields.text("gtid")), fields.text("server_uuid"), fields.optional("last", Last.from_dict))
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,12 +136,12 @@ def test_requests_that_cannot_be_read() -> None:
 
 
 def test_where_the_sinks_are(folder: ControlFolder) -> None:
-    end = End("g", "u", "binlog.000001", 4, "u:1", 5)
+    end = End("g", "u", "binlog.000001", 4, 5)
     folder.record_hint(end)
     folder.record_finished(["b.b", "a.b"], ["b.b"])
     assert folder.hint() == end
     position = {"gtid": "g", "server_uuid": "u", "file": "binlog.000001", "pos": 4}
-    assert folder.read(ControlFile.HINT) == {**position, "last_gtid": "u:1", "last_us": 5, "created_s": 0}
+    assert folder.read(ControlFile.HINT) == {**position, "created_s": 5}
     assert folder.finished() == {"a.b", "b.b"}
     assert folder.stale() == {"b.b"}
     assert folder.read(ControlFile.FINISHED) == {"tables": ["a.b", "b.b"], "stale": ["b.b"]}

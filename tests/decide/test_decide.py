@@ -56,6 +56,11 @@ def decided(
     return decide(Arrival("shop.orders", batch, unseen), TableBefore(before, target, **options), Policy(**policy))
 
 
+def created() -> FakeBatch:
+    """A batch that creates the table."""
+    return FakeBatch(9).ddl("shop.orders", "CREATE TABLE orders ...", "create", 1)
+
+
 def kinds(decision: Decision) -> list[str]:
     """What is done to the current table, in order."""
     return [type(action).__name__ for action in decision.actions]
@@ -532,7 +537,8 @@ def test_the_changelog_keeps_the_letter_case_of_its_columns() -> None:
 
 def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
     fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 9, 1, 2)])
-    work = decided(fake, None, None, form=None, changelog=False, kafka=True)
+    new = created().images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 9, 1, 2)])
+    work = decided(new, None, None, form=None, changelog=False, kafka=True)
     assert (work.state.state, sum(part.images for part in work.messages)) == ("live", 2)
     assert decided(fake).messages == ()
     stale = decided(fake, replace(LIVE, state="stale", held_epoch=3, reason="r"), kafka=True)
@@ -554,6 +560,22 @@ def test_a_re_read_warns_that_no_message_says_which_rows_are_gone(form: Form | N
     assert quiet.startswith("shop.orders is read again: ")
     (warning,) = decided(fake, row, form=form, kafka=True).warnings
     assert warning == f"{quiet}; Kafka gets its rows, and no message for those that are gone"
+
+
+@pytest.mark.parametrize("form", [Form.PLAIN, None])
+def test_a_table_that_nobody_reads_and_no_statement_created_is_not_live(form: Form | None) -> None:
+    """It was there before the stream began, and gone when the planner looked for tables: its DROP is still to come."""
+    changes = [("c", 1, 1, "x")]
+    unread = decided(FakeBatch(9).images(ORDERS, changes), None, None, form=form)
+    assert (unread.state.state, unread.actions) == ("stale", ())
+    assert "had rows before" in str(unread.reread_reason)
+    assert decided(created().images(ORDERS, changes), None, None, form=form).state.state == "live"
+    perhaps = FakeBatch(9).ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 1, adds=())
+    assert decided(perhaps.images(ORDERS, changes), None, None, form=form).state.state == "stale"
+    emptied = FakeBatch(9).ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 1)
+    assert decided(emptied.images(ORDERS, changes), None, None, form=form).state.state == "live"
+    gone = FakeBatch(9).images(ORDERS, changes).ddl("shop.orders", "DROP TABLE orders", "drop", 5)
+    assert decided(gone, None, None, form=form).state.state == "dropped"
 
 
 @pytest.mark.parametrize("action", ["drop", "rename"])
@@ -906,7 +928,7 @@ def test_removed_rows_that_skip_keeps_outlive_a_reread() -> None:
     stopped = decided(retyped, stale, unseen=skipped, keeps_removed=True)
     assert (stopped.state.state, stopped.actions) == ("stopped", ())
     assert "would lose the rows that skip keeps" in str(stopped.state.reason)
-    keyless = decided(FakeBatch(9).images(replace(ORDERS, key=()), [("c", 1, 1, "x")]), None, None, keeps_removed=True)
+    keyless = decided(created().images(replace(ORDERS, key=()), [("c", 1, 1, "x")]), None, None, keeps_removed=True)
     assert keyless.state.state == "stopped"
 
 
@@ -1165,16 +1187,16 @@ def test_other_reasons_to_read_a_table_again_are_no_inconsistency() -> None:
 
 def test_a_table_without_a_key_cannot_mark_deletes() -> None:
     keyless = FakeTable(key=())
-    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.MARKED)
+    work = decided(created().images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.MARKED)
     assert (work.state.state, kinds(work)) == ("stopped", [])
     assert 'set deletes = "remove" in [tables."shop.orders"], then read the table again' in (work.state.reason or "")
-    only_log = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=None)
+    only_log = decided(created().images(keyless, [("c", 1, 1, "x")]), None, None, form=None)
     assert only_log.state.state == "live"
 
 
 def test_the_column_of_the_mark_is_reserved_only_where_it_is_used() -> None:
     table = FakeTable(columns=(*ORDERS.columns, ("_Deleted", "int")))
-    changes = FakeBatch(9).images(table, [("c", 1, 1, "x", 0)])
+    changes = created().images(table, [("c", 1, 1, "x", 0)])
     assert decided(changes, None, None).state.state == "live"
     work = decided(changes, None, None, form=Form.MARKED)
     assert (work.state.state, work.state.reason is not None and "_Deleted" in work.state.reason) == ("stopped", True)
@@ -1279,7 +1301,7 @@ def test_columns_of_a_history_only_grow() -> None:
 
 def test_a_history_needs_a_key_and_whole_rows() -> None:
     keyless = FakeTable(key=())
-    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.HISTORY)
+    work = decided(created().images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.HISTORY)
     assert (work.state.state, "a history needs a key" in (work.state.reason or "")) == ("stopped", True)
     partial = FakeBatch(9).images(ORDERS, [("u", 1, 1, ...)])
     work = decided(partial, target=HISTORY, form=Form.HISTORY)

@@ -49,7 +49,8 @@ def test_the_columns_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -
         "successor struct<folder string, version bigint>, hook string, "
         "left_out struct<reason string, since string, changes bigint>, ignored string>>, "
         "snapshots string, notifications string, "
-        f"merged array<struct<table string, path string, {versions}, reason string, shards array<{shard}>>>"
+        f"merged array<struct<table string, path string, {versions}, reason string, shards array<{shard}>>>, "
+        "server_uuid string, last struct<gtid string, ts_us bigint>"
     )
 
 

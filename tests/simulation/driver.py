@@ -160,7 +160,7 @@ class Driver:
         self.writer.resume()
         self.writer.check_targets(Spark(), world.tables)  # type: ignore[arg-type]
         last, newest = self.writer.ledger.last, self.writer.newest_epoch(Spark())  # type: ignore[arg-type]
-        options = pipeline.options(last.epoch if last else 0, newest, last.gtid if last else None)
+        options = pipeline.options(last.epoch if last else 0, newest, last.applied.to_json() if last else None)
         self._server = SimulatedServer(world)
         self.planner = Planner(
             options, self._server, self.writer.inbox, clock=world.clock, wall_us=world.wall_us, sleep=world.sleep
@@ -238,11 +238,12 @@ class Driver:
         return self._start
 
     def _run(self, start: SourceOffset, end: SourceOffset) -> None:
-        tasks = self.planner.tasks(start, end)
-        batch = Batch.of(self.evaluate(tasks))
+        # A stored batch counts as read: a server that lost some of it is refused before a task has read any.
         self.pipeline.had |= self.pipeline.plans[self._number]
         if self.pipeline.eras[self._number] != self.world.rewritten:
             self.pipeline.judged = -1
+        tasks = self.planner.tasks(start, end)
+        batch = Batch.of(self.evaluate(tasks))
         self.world.count("batch read")
         self.write(batch, tasks)
 

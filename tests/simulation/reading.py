@@ -92,9 +92,7 @@ def _log(world: World, task: Task, part: LogRange) -> list[Message]:
             messages.append(images_message("rows", RowImages(SHAPES[table], left)))
     messages += _statements(server, indexes, task.epoch)
     if part.is_last and indexes:
-        last = server.log[indexes[-1]]
-        file, pos, created_s = server.file_of(indexes[-1] + 1)
-        messages.append(End(task.executed, server.uuid, file, pos, last.gtid, last.commit_us, created_s))
+        messages.append(End(task.executed, server.uuid, *server.file_of(indexes[-1] + 1)))
     return messages
 
 

@@ -70,14 +70,14 @@ def test_the_file_of_a_later_signal_with_the_same_id_stays(
 
 def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_log(tmp_path: Path) -> None:
     inbox = ControlFolder(str(tmp_path))
-    PlannerMessages(inbox).hand_back(FakeBatch(9, last=(f"{UUID}:9", 7)).described(), {})
-    position = End(FakeBatch(9).gtid, UUID, "", 0, f"{UUID}:9", 7)
+    PlannerMessages(inbox).hand_back(FakeBatch(9).described(), {})
+    position = End(FakeBatch(9).gtid, UUID, "", 0)
     assert inbox.hint() == position
     assert position.hint is None
     end, messages = FakeBatch(10).end(FakeBatch(10).gtid).described(), PlannerMessages(inbox)
     messages.hand_back(end, {})
     messages.hand_back(FakeBatch(11).described(), {})
-    assert inbox.hint() == end.ends[0], "the ledger has the set; this is the last transaction that is known"
+    assert inbox.hint() == end.ends[0], "the ledger has the set; this is the last position that is known"
 
 
 def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -27,17 +28,28 @@ from headgate.errors import (
     error_line,
 )
 from headgate.gtid import GtidSet
-from headgate.offsets import Hint, Last, ReadState, TableRead
+from headgate.offsets import Applied, Hint, Last, ReadState, TableRead
 from headgate.positions import KINDS, LogPlace, Position
 from headgate.spark import BatchPlan, Notes, Options
 from tests.domains import Domains, domains
 from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTarget, FakeTopic, Stream, gtids
 
+HINT = {"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}}
 BASE = {"url": "mysql://u@h", "tables": "d.*", "chunk_rows": "4", "slots": "2", "retry_seconds": "30"}
 
 
+def applied(transactions: int, last: Last | None = None) -> str:
+    """The option: what the sinks have applied."""
+    return Applied(str(gtids(transactions)), UUID, last).to_json()
+
+
 def stream(server: FakeServer, control: FakeControl | None = None, **options: str) -> Stream:
-    return Stream(server, control or FakeControl(), Options.parse({**BASE, **options}))
+    """With sinks that have applied what the hint names, if ``applied`` is not given."""
+    control = control or FakeControl()
+    hint = control.hint()
+    if hint is not None:
+        options = {"applied": Applied(hint.gtid, hint.server_uuid).to_json(), **options}
+    return Stream(server, control, Options.parse({**BASE, **options}))
 
 
 def source(*tables: tuple[str, int]) -> FakeServer:
@@ -328,17 +340,17 @@ def test_an_initial_snapshot_with_the_changes_before_it(append: str) -> None:
 
 def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     server = source(("d.a", 3), ("d.b", 3))
-    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control = FakeControl(deepcopy(HINT))
     control.files["finished"] = {"tables": ["d.a"]}
     server.commit(("d.a", "put", 1, 1))
     server.commit(("d.a", "put", 2, 1))
     run = stream(server, control)
     assert run.offset.position == gtids(1)
     assert queued(run) == ["d.b"]
-    applied = stream(server, control, applied=str(gtids(2)), epoch="77")
-    assert applied.offset.position == gtids(2), "the ledger's set, if the sinks were killed before they wrote the hint"
-    applied.sink.last_epoch = 77
-    assert applied.batch()
+    killed = stream(server, control, applied=applied(2), epoch="77")
+    assert killed.offset.position == gtids(2), "the ledger's set, if the sinks were killed before they wrote the hint"
+    killed.sink.last_epoch = 77
+    assert killed.batch()
     del control.files["hint"]
     assert queued(stream(server, control)) == ["d.a", "d.b"], "nothing says where they are: read again"
 
@@ -346,7 +358,7 @@ def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
 def test_a_first_batch_that_is_repeated_begins_where_it_was_planned_to() -> None:
     """Spark asks for its beginning again, and the server has purged the log after the sinks' position meanwhile."""
     server = source(("d.a", 3))
-    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control = FakeControl(deepcopy(HINT))
     control.files["finished"] = {"tables": ["d.a"]}
     for number in range(3):
         server.commit(("d.a", "put", number, 1))
@@ -364,7 +376,7 @@ def test_a_first_batch_that_is_repeated_begins_where_it_was_planned_to() -> None
 
 def test_a_first_batch_in_which_nothing_was_to_do_is_repeated() -> None:
     server = source(("d.a", 3))
-    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control = FakeControl(deepcopy(HINT))
     control.files["finished"] = {"tables": ["d.a"]}
     server.commit(("d.a", "put", 0, 1))
     run = stream(server, control)
@@ -380,7 +392,7 @@ def test_a_first_batch_in_which_nothing_was_to_do_is_repeated() -> None:
 def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sinks_are() -> None:
     """Also if none of its tables was ever read; its start is for the first run only."""
     server = source(("d.a", 3))
-    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control = FakeControl(deepcopy(HINT))
     server.commit(("d.a", "put", 1, 1))
     server.commit(("d.a", "put", 2, 1))
     options = {"snapshot_mode": "no_data", "start": "earliest"}
@@ -819,16 +831,24 @@ def test_rewritten_history_is_noticed_by_a_stream_without_a_checkpoint() -> None
     server = source(("d.a", 1))
     for _ in range(3):
         server.commit(("d.a", "put", 1, 1))
-    run = stream(server)
-    run.drain()
-    run.control.files["hint"] |= {"last_gtid": f"{UUID}:3", "last_us": 3000}
-    run.planner.initial()
+    control = FakeControl()
+    stream(server, control).drain()
+    control.files["hint"]["gtid"] = str(gtids(1))  # a kill, or a late request, left an older one
+    had = applied(3, Last(f"{UUID}:3", 3000))
+    assert stream(server, control, applied=had).offset.position == gtids(3)
     rewrite(server, 3)
     with pytest.raises(HistoryRewrittenError):
-        run.planner.initial()
+        stream(server, control, applied=had)
     del server.log[2:]
     with pytest.raises(HistoryRewrittenError):
-        run.planner.initial()
+        stream(server, control, applied=had)
+
+
+def test_a_stream_without_a_checkpoint_whose_ledger_is_gone_reads_its_tables_again() -> None:
+    server, control = source(("d.a", 3)), FakeControl()
+    stream(server, control).drain()
+    assert control.finished() == {"d.a"}
+    assert queued(Stream(server, control, Options.parse(BASE))) == ["d.a"]
 
 
 def test_no_table_at_all_is_an_error() -> None:
@@ -1456,7 +1476,7 @@ def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the
     assert not control.finished()
     had, epoch = run.offset.gtid, run.offset.epoch
     server.commit(("d.a", "put", 1, 1))
-    begun = stream(server, control, applied=had, epoch=str(epoch))
+    begun = stream(server, control, epoch=str(epoch))
     assert begun.offset.gtid == had
     assert queued(begun) == ["d.a"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from headgate.catalog import AddedColumn, ColumnChange, added_columns
 from headgate.names import quote_name
-from headgate.offsets import ChunkSpec, Hint, Last, ReadState
+from headgate.offsets import Applied, ChunkSpec, Hint, Last, ReadState
 from headgate.positions import Position
 
 __all__ = [
@@ -191,6 +191,11 @@ class Header:
     last_gtid: str = ""  # the newest transaction in ``gtid``; "": unknown
     last_us: int = 0  # its original commit time, µs since 1970 UTC
 
+    @property
+    def applied(self) -> Applied:
+        """What sinks have applied after the batch."""
+        return Applied(self.gtid, self.server_uuid, Last(self.last_gtid, self.last_us) if self.last_gtid else None)
+
 
 @dataclass(frozen=True)
 class DdlRow:
@@ -265,8 +270,6 @@ class End:
     server_uuid: str
     file: str  # "": unknown
     pos: int
-    last_gtid: str = ""  # the last transaction before it; "": unknown
-    last_us: int = 0  # its original commit time, µs since 1970 UTC
     created_s: int = 0  # when the server created the file, seconds since 1970 UTC
 
     @property

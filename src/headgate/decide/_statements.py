@@ -13,6 +13,9 @@ defines its effect:
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
+A table without a row in the ledger, which the planner found neither before nor now, is ``live`` only if the batch has
+its CREATE or a TRUNCATE. Else it had rows before, and is suspended as ``stale`` until its DROP or RENAME comes.
+
 CREATE TABLE IF NOT EXISTS counts only after a statement that removed the table. One that was stopped for another reason
 may exist, and stays stopped.
 
@@ -68,7 +71,20 @@ def read_statements(course: TableCourse, case: Case, columns: ColumnView) -> boo
         if ddl.new_name == course.table and is_ours:
             existence.removed = False
             course.read_again(f"the name was given to another table: {shortened(ddl.statement)}", ddl)
+    if not existence.removed and not course.is_suspended and _has_unread_rows(case):
+        course.read_again("it had rows before its first change that is known, and was gone when tables were looked for")
     return existence.removed
+
+
+def _has_unread_rows(case: Case) -> bool:
+    """Whether the table may have rows that no batch brings: nobody has read it, or is to read it, it has images, and no
+    statement of the batch begins it. It was there before the stream began, and left before the planner looked.
+    """
+    arrival = case.arrival
+    if case.before.row is not None or arrival.header_entry is not None or not arrival.parts:
+        return False
+    begun = (one.action == "create" and not creates_if_absent("create", one.changes) for one in arrival.statements)
+    return not any(begun) and not arrival.truncates
 
 
 def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: bool) -> None:

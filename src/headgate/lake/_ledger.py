@@ -39,6 +39,7 @@ from headgate.lake._places import Place
 from headgate.lake._properties import BEGUN, PIPELINE, TABLE
 from headgate.lake._session_access import delta_needed
 from headgate.lake._states import SUSPENDED
+from headgate.offsets import Applied, Last
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -231,6 +232,10 @@ class LedgerRow:
     """Notifications of the batch."""
     merged: tuple[MergedState, ...] = ()
     """The merged tables that some of the tables are part of."""
+    server_uuid: str = ""
+    """Of the server that the batch was planned on."""
+    last: Last | None = None
+    """The newest transaction in ``gtid``, by which a stream that resumes knows the history again; None: unknown."""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> LedgerRow:
@@ -246,7 +251,14 @@ class LedgerRow:
             OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
             _parse_notifications(value.get("notifications")),
             tuple(map(MergedState.of, value.get("merged") or ())),
+            value.get("server_uuid") or "",
+            Last(**last) if (last := value.get("last")) else None,
         )
+
+    @property
+    def applied(self) -> Applied:
+        """Where a stream without its checkpoint resumes."""
+        return Applied(self.gtid, self.server_uuid, self.last)
 
     def named(self, name: str) -> list[TableState]:
         """Return the tables that have this name in the lake: several, if they are merged."""
@@ -304,7 +316,8 @@ _NAME: Final = "_headgate.ledger"
 """The ledger's name as a table of its pipeline."""
 _DDL: Final = (
     f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables array<{_column_type(TableState)}>, "
-    f"snapshots string, notifications string, merged array<{_column_type(MergedState)}>"
+    f"snapshots string, notifications string, merged array<{_column_type(MergedState)}>, "
+    f"server_uuid string, last {_column_type(Last)}"
 )
 
 
@@ -393,7 +406,9 @@ class Ledger:
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         merged = [asdict(one) for one in row.merged] or None
-        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications, merged)]
+        last = asdict(row.last) if row.last is not None else None
+        columns = (tables, opened, notifications, merged, row.server_uuid, last)
+        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, *columns)]
         try:
             append_rows(self._delta, values, _DDL, at=self._version)
         except CommitConflictError:

@@ -566,7 +566,7 @@ def source_options(
         "conditions": json.dumps(config.conditions()),
         "control_path": lake.inbox,
         "slots": str(slots),
-        "applied": last.gtid if last is not None else None,
+        "applied": last.applied.to_json() if last is not None else None,
         "epoch": str(last.epoch if last is not None else 0),
         "written_epoch": str(written_epoch),
         "mask_key_mark": hash_mark(config.policies()),

@@ -109,8 +109,6 @@ class RangeEnd:
     file: str
     pos: int
     gtid: Position
-    last: Last | None = None
-    """The last transaction before it, if known."""
     created_s: int = 0
     """Of the file, as ``Hint.created_s``."""
 

@@ -81,7 +81,7 @@ class PlannerMessages:
         if self._has_position or self._inbox.hint() is not None:
             self._has_position = True
             return None
-        return End(header.gtid, header.server_uuid, "", 0, header.last_gtid, header.last_us)
+        return End(header.gtid, header.server_uuid, "", 0)
 
     def resume(self, states: Mapping[str, TableState]) -> None:
         """Report the results of the ledger's newest batch again: a kill may have prevented that, and a stream without

@@ -319,7 +319,18 @@ class BatchWriter:
         now = datetime.now(UTC)
         before = self._open()
         opened, notifications = batch_notifications(before, self._facts(batch, states, actions, now))
-        return LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(notifications))
+        applied = batch.header.applied
+        return LedgerRow(
+            batch_id,
+            batch.header.epoch,
+            applied.gtid,
+            now,
+            states,
+            opened,
+            tuple(notifications),
+            server_uuid=applied.server_uuid,
+            last=applied.last,
+        )
 
     def _open(self) -> OpenSnapshots:
         return self.ledger.last.snapshots if self.ledger.last else OpenSnapshots()

@@ -28,7 +28,6 @@ from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, R
 from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, written_name
 from headgate.errors import HookError, UnreadableTableError, UnsupportedError
 from headgate.mysql import ConnectionSettings
-from headgate.offsets import Last
 from headgate.policies import DEFAULT, ColumnRule, Policies
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
@@ -79,8 +78,7 @@ def _message(
     if isinstance(item, Stopped):
         return UnreadableRows(item.table, item.reason, gtid=item.gtid, unknown=item.unknown)
     if isinstance(item, RangeEnd):
-        last = item.last or Last("", 0)
-        return End(str(item.gtid), item.server_uuid, item.file, item.pos, last.gtid, last.ts_us, item.created_s)
+        return End(str(item.gtid), item.server_uuid, item.file, item.pos, item.created_s)
     return item
 
 

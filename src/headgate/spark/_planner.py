@@ -308,19 +308,19 @@ class Planner:
     def _resumed(self, state: ServerState) -> tuple[Position, frozenset[str]] | None:
         """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh.
 
-        Also if no table is finished: changelogs and messages need the changes since that position. A kill between the
-        ledger's row and the hint leaves an older hint.
+        Also if no table is finished: changelogs and messages need the changes since that position. Without the hint the
+        position is to be forgotten. Nothing else depends on it: a kill, or a late request, may leave an older hint.
         """
-        if self._control is not None:
-            hint, finished = self._control.hint(), self._control.finished()
-            reads_nothing = self._options.snapshot_mode == "no_data"
-            if hint is not None:
-                had = parse_position(self._options.applied or hint.gtid)
-                self._history.resume(replace(hint, gtid=str(had)), state)
-                if state.purged <= had:
-                    return had, finished
-                consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
-                log.warning("the server has purged log after the sinks' position: %s", consequence)
+        applied = self._options.applied
+        if self._control is None or self._control.hint() is None or applied is None:
+            return None
+        had = parse_position(applied.gtid)
+        self._history.resume(applied, state)
+        if state.purged <= had:
+            return had, self._control.finished()
+        reads_nothing = self._options.snapshot_mode == "no_data"
+        consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
+        log.warning("the server has purged log after the sinks' position: %s", consequence)
         return None
 
     def _stale(self, *, resumed: bool) -> list[str]:

@@ -28,9 +28,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.carrier import End
 from headgate.errors import HistoryRewrittenError, ServerBehindError
-from headgate.offsets import Hint, Last, SourceOffset
+from headgate.offsets import Applied, Hint, Last, SourceOffset
 from headgate.positions import NOTHING, Position, parse_position
 from headgate.spark._notes import Notes
 from headgate.spark._server import Server, ServerState, check_executed, newest_file
@@ -65,16 +64,14 @@ class HistoryCheck:
         last, hint = self._headers(None, None, had - state.purged, state, had)
         return {"last": last, "hint": hint}
 
-    def resume(self, position: End, state: ServerState) -> None:
+    def resume(self, applied: Applied, state: ServerState) -> None:
         """Compare the position of the sinks with the server, for a stream without a checkpoint.
 
         :raises ServerBehindError: the server has not executed all of it.
         :raises HistoryRewrittenError: the server lost some of it, or its last transaction is another one.
         """
-        check_executed(parse_position(position.gtid), state, self._server, position.server_uuid)
-        if position.last_gtid:
-            last = Last(position.last_gtid, position.last_us)
-            self._headers(last, None, NOTHING, state, NOTHING, read_on=position.server_uuid)
+        check_executed(parse_position(applied.gtid), state, self._server, applied.server_uuid)
+        self._headers(applied.last, None, NOTHING, state, NOTHING, read_on=applied.server_uuid)
 
     def advance(
         self, start: SourceOffset, new: Position, state: ServerState, epoch: int

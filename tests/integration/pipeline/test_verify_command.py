@@ -178,8 +178,7 @@ def test_it_begins_where_the_pipeline_stood_in_the_log(lakes: Lakes) -> None:
     gtid = lakes.commit()
     file, pos = lakes.server.log_status()
     lakes.server.execute(f"UPDATE {lakes.db}.t SET v = 'b'", f"INSERT INTO {lakes.db}.t VALUES (2, 'a')")
-    note = {"gtid": gtid, "server_uuid": lakes.server.server_uuid, "file": file, "pos": pos}
-    note |= {"last_gtid": "", "last_us": 0, "created_s": 0}
+    note = {"gtid": gtid, "server_uuid": lakes.server.server_uuid, "file": file, "pos": pos, "created_s": 0}
     others = [
         {**note, "gtid": lakes.server.gtid_executed}, {**note, "server_uuid": "none"},
         {**note, "file": "binlog.999999"}, {**note, "pos": 1 << 60}, {},
