@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -43,15 +44,16 @@ _CLASSES: Final = (1 << 20, 16 << 20, 128 << 20)
 """Upper limits in bytes of the first, second and third class. Larger files are not folded."""
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 4_000_000
-_MOST_DECODED: Final = 1 << 30
-"""Bytes of several sources in memory."""
+_MOST_DECODED: Final = 1 << 29
+"""Bytes of several sources in memory. A fold takes twice as much."""
 _MOST_OF_ONE: Final = (1 << 31) - 1
 """Bytes of a single one. Arrow takes rows only from columns of less than 2 GiB."""
 _DELETED_SHARE: Final = 0.1
 """A reader takes about as long to skip a deleted row as to read a live one. At this share 9 rows are copied for each
 deletion, at 1 µs each."""
-_CLUSTERED_ROWS: Final = 1 << 16
-"""Rows of a batch of a clustered file. The writer makes row groups of 64 MB of them; a reader skips whole groups."""
+_BATCH_ROWS: Final = 1 << 16
+"""Rows that are sorted at a time. The writer makes row groups of 64 MB of them; a reader of a clustered file skips
+whole groups."""
 _NONE: Final = 0xFFFFFFFF
 """The position of a row that was already deleted."""
 
@@ -210,10 +212,13 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     if len(taken) < min(2, len(sources)):
         return None
     whole = pa.concat_tables(tables).combine_chunks()
+    del tables
     keys = with_positional_names(whole.select(sorted_by))
     ascending = [(name, "ascending") for name in keys.column_names]
-    order = pc.sort_indices(keys, ascending) if ascending else np.arange(len(whole))
-    batches = whole.take(pa.array(order)).to_batches(_CLUSTERED_ROWS if layout.cluster_by else None)
+    order = pc.sort_indices(keys, ascending) if ascending else pa.array(np.arange(len(whole)))
+    batches = chain.from_iterable(
+        whole.take(order.slice(first, _BATCH_ROWS)).to_batches() for first in range(0, len(order), _BATCH_ROWS)
+    )
     always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
     written = write_files(batches, folder, schema, layout.codec, always, taken[0].names, layout.leaves)
     added = [json.loads(text)["add"] for text in written]
