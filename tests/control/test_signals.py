@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control import Condition, Signal, parse_signal, signal_file, submit
+from headgate.control import Condition, Signal, parse_signal, sending_us, signal_file, submit
 from headgate.errors import ConfigError
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -182,6 +182,18 @@ class Folder:
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         self.files[name] = json.loads(json.dumps(value))
+
+    def signals(self) -> dict[str, dict[str, Any]]:
+        return self.files
+
+
+def test_a_signal_is_sent_after_those_that_wait_whatever_the_clocks_say() -> None:
+    """Else a pause from a machine whose clock is ahead would come after its resume."""
+    folder, ahead_us = Folder(), 1 << 60
+    submit(folder, parse_signal({"id": "a", "type": "pause-snapshot"}), ahead_us)
+    submit(folder, parse_signal({"id": "b", "type": "resume-snapshot"}))
+    assert [one["submitted_us"] for one in folder.files.values()] == [ahead_us, ahead_us + 1]
+    assert sending_us(Folder(), 7) == 7
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda text: len(signal_file(text)) <= 180))

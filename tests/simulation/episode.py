@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import Any, Final
 from unittest.mock import patch
 
-from headgate.carrier import signal_path
+from headgate.carrier import ControlFolder, signal_path
+from headgate.control import sending_us
 from headgate.errors import (
     BinlogPurgedError,
     CommitConflictError,
@@ -281,7 +282,8 @@ class Episode:
 
     def _send(self, kind: str, table: str, mode: str = "INCREMENTAL") -> None:
         self._signals += 1
-        signal: dict[str, Any] = {"type": kind, "submitted_us": self.world.wall_us()}
+        sent_us = sending_us(ControlFolder(self.pipeline.lake.inbox), self.world.wall_us())
+        signal: dict[str, Any] = {"type": kind, "submitted_us": sent_us}
         if kind.endswith(("execute-snapshot", "stop-snapshot")):
             signal["data"] = {"data-collections": [table.replace("*", ".*")], "type": mode}
         name = signal_path(f"user-{self._signals}")

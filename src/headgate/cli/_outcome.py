@@ -27,10 +27,10 @@ def send(inbox: ControlFolder, signal: Signal) -> int:
 
     :raises TargetError: the inbox cannot be written.
     """
-    from headgate.control import submit
+    from headgate.control import sending_us, submit
 
-    sent_us = time.time_ns() // 1000
     with file_errors(f"{inbox.path} cannot be written", TargetError):
+        sent_us = sending_us(inbox)
         submit(inbox, signal, sent_us)
     return sent_us
 

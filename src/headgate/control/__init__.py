@@ -19,6 +19,7 @@ from headgate.control._signals import (
     Signal,
     check_filter,
     parse_signal,
+    sending_us,
     signal_file,
     submit,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "inbox_files",
     "inserted_rows",
     "parse_signal",
+    "sending_us",
     "signal_file",
     "submit",
 ]

@@ -47,6 +47,7 @@ __all__ = [
     "check_filter",
     "outside_signal",
     "parse_signal",
+    "sending_us",
     "signal_file",
     "submit",
 ]
@@ -77,6 +78,9 @@ _TEXT_LIMIT: Final = 1 << 16
 
 class Outbox(Protocol):
     """Destination of signals: ``headgate.carrier.ControlFolder``."""
+
+    def signals(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return those that wait, by name."""
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write ``value`` under ``name``, atomically."""
@@ -179,14 +183,25 @@ def signal_file(name: str) -> str:
     return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
+def sending_us(inbox: Outbox, now_us: int | None = None) -> int:
+    """Return the time of a signal that is sent now, in microseconds since 1970 UTC: after those that wait, also if they
+    were sent on a machine whose clock is ahead, or this one's went back. So a pause never comes after its resume.
+
+    :param now_us: by this machine's clock.
+    """
+    now_us = time.time_ns() // 1000 if now_us is None else now_us
+    waiting = (signal.get("submitted_us") for signal in inbox.signals().values())
+    return max([now_us, *(sent_us + 1 for sent_us in waiting if isinstance(sent_us, int))])
+
+
 def submit(inbox: Outbox, signal: Signal, sent_us: int | None = None) -> str:
     """Put a signal into a pipeline's inbox and return its id. The signal is safe there when this returns.
 
     Signals of one planning are taken in the order in which they were submitted.
 
-    :param sent_us: when that is, in microseconds since 1970 UTC; default: now. Its answer has the same.
+    :param sent_us: of :func:`sending_us`, the default. Its answer has the same.
     """
-    value = {**signal.to_dict(), "submitted_us": time.time_ns() // 1000 if sent_us is None else sent_us}
+    value = {**signal.to_dict(), "submitted_us": sending_us(inbox) if sent_us is None else sent_us}
     inbox.write(signal_path(signal_file(signal.id)), value)
     return signal.id
 
