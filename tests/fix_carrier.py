@@ -160,6 +160,10 @@ class FakeBatch:
         numbered = [("r", start + number, *row) for number, row in enumerate(rows)]
         return self._data("chunk", table, numbered, 0)
 
+    def create(self, table: str) -> FakeBatch:
+        """The batch creates the table, so a new one is live without a reading."""
+        return self.ddl(table, f"CREATE TABLE {table} ...", "create", 1)
+
     def ddl(
         self,
         table: str,

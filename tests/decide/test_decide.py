@@ -58,7 +58,7 @@ def decided(
 
 def created() -> FakeBatch:
     """A batch that creates the table."""
-    return FakeBatch(9).ddl("shop.orders", "CREATE TABLE orders ...", "create", 1)
+    return FakeBatch(9).create("shop.orders")
 
 
 def kinds(decision: Decision) -> list[str]:

@@ -337,7 +337,7 @@ def test_columns_that_do_not_fit_hold_the_table_and_a_reread_replaces_it(bench: 
     items = FakeTable("shop.items")
     bench = Bench(bench.spark, Path(bench.lake.path), ("current",))
     bench.write(first_read((1, "a"), (2, "b")))
-    batch = live(2, ("c", 10, 3, 3), table=retyped).images(items, [("c", 11, 1, "x")])
+    batch = live(2, ("c", 10, 3, 3), table=retyped).create(items.name).images(items, [("c", 11, 1, "x")])
     report = bench.write(batch)
     assert report.tables[NAME].state == "stale"
     assert bench.rows() == [(1, "a"), (2, "b")]
@@ -356,7 +356,7 @@ def test_a_changelog_that_cannot_hold_a_type_stops_its_table_alone(bench: Bench)
     retyped = FakeTable(columns=(("id", "bigint"), ("item", "int")))
     items = FakeTable("shop.items")
     bench.write(first_read((1, "a")))
-    report = bench.write(live(2, ("c", 10, 3, 3), table=retyped).images(items, [("c", 11, 1, "x")]))
+    report = bench.write(live(2, ("c", 10, 3, 3), table=retyped).create(items.name).images(items, [("c", 11, 1, "x")]))
     assert (report.tables[NAME].state, report.tables[items.name].state) == ("stopped", "live")
     assert [op for op, *_ in bench.log()] == ["r"]
     folder = Path(bench.lake.changelog(NAME))
@@ -371,7 +371,7 @@ def test_a_changelog_that_cannot_hold_a_type_stops_its_table_alone(bench: Bench)
 
 def test_chunks_and_images_of_the_same_keys_are_upserted_in_one_commit(bench: Bench) -> None:
     """A table that was followed before it is read."""
-    bench.write(live(1, ("c", 10, 20, "followed")))
+    bench.write(live(1, ("c", 10, 20, "followed")).create(NAME))
     batch = FakeBatch(2).snapshot(NAME, 2, append=False, first=True)
     batch.images(ORDERS, [("u", 10, 1, "older"), ("c", 20, 4, "gone"), ("d", 30, 4, "gone"), ("c", 40, 9, "above")])
     batch.chunk(ORDERS, [(1, "a"), (2, "b")]).chunk(ORDERS, [(3, "c"), (5, "e")], start=100)

@@ -144,6 +144,6 @@ def test_a_row_that_changes_its_range_of_a_surrogate_key_is_read(bench: Bench) -
 
 def test_a_table_without_a_key_has_whole_images(bench: Bench) -> None:
     keyless = FakeTable(NAME, GOODS.columns, ())
-    bench.write(FakeBatch(1).images(keyless, [("c", 1, 1, "a", 1)]))
+    bench.write(FakeBatch(1).create(NAME).images(keyless, [("c", 1, 1, "a", 1)]))
     with pytest.raises(DecodeError, match="partial"):
         bench.write(live(2, ("b", 1, 1, "a", 1), ("u", 1, 1, "b", ...), table=keyless))
