@@ -177,6 +177,15 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", 'relay = "http://relay..example:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://relay1:11115/log"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay_source = "a"', "source: relay_source needs relay, http"),
+        ("poll_ms = 500", 'lock_hold = "read"', 'source: lock_hold needs watermark = "lock"'),
+        ("poll_ms = 500", "lock_wait_seconds = 3", "source: lock_wait_seconds needs locks"),
+        (
+            "poll_ms = 500",
+            'lock_wait_seconds = 3\nsnapshot_locking_mode = "none"',
+            "source: lock_wait_seconds needs locks",
+        ),
+        ("[spark]", '[ui]\nhost = "::1"\n[spark]', "ui: host needs port: without it there is no page"),
+        ("[spark]", '[ui]\ntoken_file = "t"\n[spark]', "ui: token_file needs port: without it there is no page"),
         (
             "poll_ms = 500",
             'relay = "http://r:1"\nwatermark = "signal-table"\nsignal_table = "a.b"',
