@@ -176,6 +176,17 @@ def test_what_exists_keeps_its_modes(tmp_path: Path) -> None:
         make_private_folder(file)
 
 
+def test_a_file_that_is_replaced_may_keep_its_modes(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    file.chmod(0o640)
+    write_bytes(file, b"new", keep_mode=True)
+    assert (file.read_bytes(), modes(tmp_path)) == (b"new", {(False, 0o640)})
+    with pytest.raises(FileNotFoundError, match="none"):
+        write_bytes(tmp_path / "none", b"new", keep_mode=True)
+    assert [*tmp_path.iterdir()] == [file], "nothing is left behind"
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_every_error_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The system's names none after write(2) and fsync(2)."""

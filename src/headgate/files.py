@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -299,19 +300,23 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def write_bytes(file: Path, content: bytes | memoryview, *, shared: bool = False) -> None:
+def write_bytes(file: Path, content: bytes | memoryview, *, shared: bool = False, keep_mode: bool = False) -> None:
     """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
     has its content there. When this returns, the file survives a crash of the machine, if its file system can sync
     folders.
 
     :param shared: whether the file is one of a lake.
+    :param keep_mode: whether it exists and its permissions stay.
     :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
+    mode = stat.S_IMODE(file.stat().st_mode) if keep_mode else None
     partial = temporary(file)
     try:
         with name_errors(file), (_open_shared if shared else open_private)(partial, "xb") as out:
             out.write(content)
             out.flush()
+            if mode is not None:
+                os.fchmod(out.fileno(), mode)
             os.fsync(out.fileno())
         partial.replace(file)
     except BaseException:

@@ -54,8 +54,10 @@ def verify(config: PipelineConfig, *, samples: int = 20) -> list[TableResult]:
     :param samples: how many differing rows to keep of a table.
     :return: of each table, in the order of their names, its ``table``, ``state``, ``equal``, ``only_source``,
         ``only_target``, ``different``, ``more`` (at least so many further rows differ, which memory does not hold),
-        ``differences`` (the sum of the four), ``removed`` (rows that ``skip`` keeps), ``undecided``, ``samples`` and
-        ``remark``. A table that is not complete, was stopped or cannot be compared is not; ``remark`` has the reason.
+        ``differences`` (the sum of the four), ``removed`` (rows that ``skip`` keeps), ``undecided``, ``samples``,
+        ``remark`` and ``needs_attention``. A table that is not complete, was stopped or cannot be compared is not;
+        ``remark`` has the reason. ``needs_attention`` tells whether rows differ or were not compared, or the table was
+        not although it is followed and the configuration allows it; ``headgate verify`` then ends with 1.
     :raises ConfigError: there is nothing to compare.
     :raises HeadgateError: the source or the lake could not be read.
 
@@ -115,14 +117,24 @@ class Verification:
         from headgate.compare import Comparer
         from headgate.lake import Workers, newest_row
 
+        self._followed = self._tables_to_follow()
         self._row = newest_row(self._lake)  # replaced if it is too old to be read at a table's turn
-        tables = sorted(self._row.tables)
+        tables = sorted(self._row.tables.keys() | self._followed)
         self._view.begin({**dict.fromkeys(tables, 0), **self._source.estimates(tables)})
         threads = os.cpu_count() or 1
         with Workers(threads) as flows, Workers(threads) as readers:
             comparer = Comparer(self._lake, self._source, readers, samples=self._samples, on_rows=self._view.add)
             for result in [flows.submit(partial(self._verified, comparer, table)) for table in tables]:
                 yield result.result()
+
+    def _tables_to_follow(self) -> frozenset[str]:
+        """Return the source's tables that the configuration includes."""
+        from headgate.catalog import TablePatterns, load_stats
+        from headgate.mysql import Connection
+        from headgate.pipeline import connection_settings
+
+        with Connection.open(connection_settings(self._config)) as connection:
+            return frozenset(load_stats(connection.query, TablePatterns.following(self._config.source.tables)))
 
     def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
         """Return a table's result and the ledger row it holds for: a newer one if the known one is too old."""
@@ -134,12 +146,16 @@ class Verification:
             UnreadableTableError,
             UnsupportedError,
         )
+        from headgate.lake import ENDED, State
 
         row = self._row
+        state = row.tables[table].state if table in row.tables else State.NEW
+        if state == State.NEW or (state in ENDED and table in self._followed):
+            return TableResult(table, State.NEW, remark="not compared: the pipeline has not begun to read it"), row
         skipped = [one for one in self._config.skips(table) if one in ("insert", "update")]
-        if skipped:
+        if skipped and state in (State.LIVE, State.INEXACT):
             reason = f"not compared: skip leaves out {' and '.join(f'{one}s' for one in skipped)}"
-            return TableResult(table, row.tables[table].state, remark=reason), row
+            return TableResult(table, State.INEXACT, remark=reason), row
         last = ""
         for _ in range(_TRIES):
             try:

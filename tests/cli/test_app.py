@@ -254,12 +254,23 @@ def test_a_question_without_an_answer_ends_with_1(use: Use) -> None:
     assert run("try")[0] == 1
 
 
-def test_a_reader_that_goes_away_is_no_error(use: Use) -> None:
+def test_a_reader_that_goes_away_is_the_success_of_what_has_no_other_end(use: Use) -> None:
     def command() -> None:
-        raise BrokenPipeError
+        with until_interrupt():
+            raise BrokenPipeError
 
     use(command)
     assert run("try") == (0, "", "")
+
+
+def test_a_reader_that_goes_away_hides_no_difference(use: Use) -> None:
+    """As in `headgate verify FILE | grep -m1 equal`."""
+
+    def command() -> int:
+        raise BrokenPipeError
+
+    use(command)
+    assert run("try") == (141, "", "")
 
 
 WAITING = """
@@ -304,15 +315,26 @@ def test_the_second_signal_ends_with_130() -> None:
         assert process.wait(120) == 130
 
 
+PRINTING = """
+from contextlib import nullcontext
+from headgate.cli._common import console
+from headgate.cli._interrupt import until_interrupt
+def endless():
+    with {block}():
+        while True:
+            {prints}('x' * 1000)
+"""
+
+
 @pytest.mark.parametrize("prints", ["print", "console().print"])
-def test_a_closed_pipe_ends_quietly(prints: str) -> None:
-    endless = f"[{prints}('x' * 1000) for _ in iter(int, 1)]"
-    code = WAITING.format(stubborn=False).replace("threading.Event().wait()", endless, 1)
-    with python(f"from headgate.cli._common import console\n{code}") as process:
+@pytest.mark.parametrize(("block", "code"), [("nullcontext", 141), ("until_interrupt", 0)])
+def test_a_closed_pipe_ends_quietly(prints: str, block: str, code: int) -> None:
+    waiting = WAITING.format(stubborn=False).replace("threading.Event().wait()", "endless()", 1)
+    with python(PRINTING.format(prints=prints, block=block) + waiting) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.stdout.close()
-        assert process.wait(120) == 0
+        assert process.wait(120) == code
         assert process.stderr is not None
         assert process.stderr.read() == ""
 

@@ -57,6 +57,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         registry = "http://127.0.0.1:4"
         registry_auth_env = "SHOP_REGISTRY"
         [ui]
+        port = 8321
         token_file = "ui.txt"
         [notifications.webhook]
         url = "https://127.0.0.1:5/services/{quote(SECRETS["webhook"], safe="")}"

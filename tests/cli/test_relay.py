@@ -203,7 +203,7 @@ def test_a_consumer_ends_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -
         raise BrokenPipeError(32, "Broken pipe", next(iter(lines)))
 
     monkeypatch.setattr("headgate.cli._consume.write_lines", broken)
-    monkeypatch.setattr("headgate.cli._app._forget_stdout", lambda: None)
+    monkeypatch.setattr("headgate.cli._interrupt.discard_output", lambda: None)
     with served() as relay:
         relay.put(block(people([1])))
         assert run("consume", f"http://127.0.0.1:{relay.port}") == (0, "", "")

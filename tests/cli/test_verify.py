@@ -23,7 +23,7 @@ from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
 from headgate.compare import Difference, TableResult
 from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, ConfigError, TargetError, UnsupportedError
-from headgate.lake import LedgerRow
+from headgate.lake import LedgerRow, TableState
 
 EQUAL = TableResult("s.a", "live", equal=1200)
 LATER = TableResult("s.b", "live", equal=10, later=3, later_gtid="u:1-9")
@@ -36,12 +36,17 @@ OPEN = TableResult("s.d", "live", equal=5, undecided=2, undecided_keys=({"a": 1,
 MOVED = TableResult("s.e", "live", equal=5, undecided=1, undecided_keys=({"a": 1},), remark="the table was altered")
 NOT_READ = TableResult("s.f", "undecided", remark="a table without a key was written while it was read")
 WAITS = TableResult("s.g", "snapshotting", remark="not compared: it is not complete yet")
+SETTLES = TableResult("s.g", "settling", remark="not compared: it is not complete yet")
+NEW = TableResult("s.g", "new", remark="not compared: the pipeline has not begun to read it")
+FILTERED = TableResult("s.g", "filtered", remark="not compared: it has a condition")
+SKIPPED = TableResult("s.g", "inexact", remark="not compared: skip leaves out inserts")
 STOPPED = TableResult("s.h", "stopped", remark="an ALTER")
 LEFT_OUT = TableResult("s.j", "excluded", remark="source.tables leaves it out")
 DROPPED = TableResult("s.k", "dropped", remark="DROP TABLE k")
 
 MORE = TableResult("s.i", "live", equal=5, different=9, more=31, remark="more than fit", samples=WRONG.samples[:1])
 
+OPEN_LINE = "1 table could not be compared wholly; its line has the reason"
 UNDECIDED = "2 tables could not be compared wholly; their lines have the reasons"
 
 
@@ -49,14 +54,17 @@ UNDECIDED = "2 tables could not be compared wholly; their lines have the reasons
     ("results", "code", "last"),
     [
         ([EQUAL, LATER], 0, ["all 2 tables are equal: 1,210 rows"]),
-        ([EQUAL, LATER, WAITS], 0, ["all 2 tables are equal: 1,210 rows; 1 not compared"]),
+        ([EQUAL, LATER, WAITS], 1, [OPEN_LINE]),
+        ([EQUAL, SETTLES, NEW], 1, [UNDECIDED]),
+        ([EQUAL, LATER, FILTERED, SKIPPED], 0, ["all 2 tables are equal: 1,210 rows; 2 not compared"]),
         ([EQUAL, LEFT_OUT, DROPPED], 0, ["1 table is equal: 1,200 rows; 2 not compared"]),
-        ([WAITS], 1, ["no table was compared"]),
+        ([FILTERED, DROPPED], 1, ["no table was compared"]),
+        ([WRONG, NEW], 1, ["1 of 1 table differs, 0 are stopped or stale", OPEN_LINE]),
         ([EQUAL, WRONG], 1, ["1 of 2 tables differs, 0 are stopped or stale"]),
         ([EQUAL, MORE], 1, ["1 of 2 tables differs, 0 are stopped or stale"]),
         ([EQUAL, STOPPED], 1, ["0 of 1 table differ, 1 is stopped or stale"]),
         ([EQUAL, OPEN, NOT_READ], 1, [UNDECIDED]),
-        ([EQUAL, NOT_READ], 1, ["1 table could not be compared wholly; its line has the reason"]),
+        ([EQUAL, NOT_READ], 1, [OPEN_LINE]),
     ],
 )  # fmt: skip
 def test_the_conclusion(
@@ -113,7 +121,7 @@ def test_values_are_spelled_as_in_sql() -> None:
 
 
 def row(epoch: int) -> LedgerRow:
-    return LedgerRow(0, epoch, f"u:1-{epoch}", datetime.now(UTC), {})
+    return LedgerRow(0, epoch, f"u:1-{epoch}", datetime.now(UTC), {"s.t": TableState("s.t", "live", epoch)})
 
 
 class Ledger:

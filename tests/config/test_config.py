@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from headgate.config import ConfigFile, PipelineConfig, _explain, load_config, parse_config, write_config
+from headgate.config import ConfigFile, PipelineConfig, _explain, load_config, parse_config
 from headgate.errors import ConfigError
 from headgate.policies import DEFAULT, Hook, Policies
 from tests.logged import logged_here
@@ -177,6 +177,15 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", 'relay = "http://relay..example:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://relay1:11115/log"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay_source = "a"', "source: relay_source needs relay, http"),
+        ("poll_ms = 500", 'lock_hold = "read"', 'source: lock_hold needs watermark = "lock"'),
+        ("poll_ms = 500", "lock_wait_seconds = 3", "source: lock_wait_seconds needs locks"),
+        (
+            "poll_ms = 500",
+            'lock_wait_seconds = 3\nsnapshot_locking_mode = "none"',
+            "source: lock_wait_seconds needs locks",
+        ),
+        ("[spark]", '[ui]\nhost = "::1"\n[spark]', "ui: host needs port: without it there is no page"),
+        ("[spark]", '[ui]\ntoken_file = "t"\n[spark]', "ui: token_file needs port: without it there is no page"),
         (
             "poll_ms = 500",
             'relay = "http://r:1"\nwatermark = "signal-table"\nsignal_table = "a.b"',
@@ -285,22 +294,10 @@ def test_every_path_is_made_absolute() -> None:
     config = parse_config(TEXT + 'mode = "kafka"\n' + avro, folder=Path("/etc/headgate"))
     assert config.target.kafka is not None
     assert config.target.kafka.registry_ca_file == "/etc/ca.pem"
-    plain = PipelineConfig.model_validate({**config.model_dump(by_alias=True), "ui": {"token_file": "token"}})
+    plain = PipelineConfig.model_validate(
+        {**config.model_dump(by_alias=True), "ui": {"port": 1, "token_file": "token"}}
+    )
     assert plain.ui.token_file == "token", "no file, so no folder"
-
-
-def test_a_replaced_file_keeps_its_link_and_permissions(tmp_path: Path) -> None:
-    file, link = tmp_path / "real.toml", tmp_path / "pipeline.toml"
-    file.write_text("old")
-    file.chmod(0o640)
-    link.symlink_to(file)
-    write_config(link, "größe\r\n")
-    assert (link.is_symlink(), file.read_bytes(), file.stat().st_mode & 0o777) == (True, "größe\r\n".encode(), 0o640)
-    assert {*tmp_path.iterdir()} == {file, link}
-    file.unlink()
-    with pytest.raises(OSError, match="real"):
-        write_config(link, "new")
-    assert {*tmp_path.iterdir()} == {link}, "nothing is left behind"
 
 
 def test_policies_of_a_table() -> None:

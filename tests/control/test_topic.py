@@ -6,6 +6,7 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.carrier import SINK_SIGNALS, ControlFolder
-from headgate.control import KafkaCluster, KafkaTopic, NoForwarder, SignalForwarder, _topic
+from headgate.control import KafkaCluster, KafkaTopic, NoForwarder, SignalForwarder, _topic, check_topic
 from headgate.errors import ConfigError, ConnectError
 
 pytest.importorskip("confluent_kafka")
+from confluent_kafka import KafkaError
 
 TOPIC = KafkaTopic(KafkaCluster("k:9092"), "t", "us")
 
@@ -285,6 +287,35 @@ def test_messages_that_are_gone_and_a_topic_that_was_recreated(
     SignalForwarder(TOPIC, inbox).forward(wait=True)
     assert "was recreated" in caplog.text
     assert (list(inbox.signals()), stored(inbox)) == (["kafka-t-0"], 1)
+
+
+def test_a_topic_that_a_broker_does_not_know_delays_a_running_stream(
+    broker: Broker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that restarts says so for a moment. Before a run begins, it is a mistake of the configuration."""
+    connect, now = _topic._connect, 0.0
+    monkeypatch.undo()
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    metadata = SimpleNamespace(topics={"t": SimpleNamespace(error=unknown)})
+    client = SimpleNamespace(list_topics=lambda *_, **__: metadata, poll=lambda _: 0, close=lambda: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("confluent_kafka.Consumer", lambda _: client)
+        with pytest.raises(ConfigError, match="topic t does not exist: kafka-topics"):
+            check_topic(TOPIC)
+        forwarder = SignalForwarder(TOPIC, inbox, clock=lambda: now)
+        for _ in range(2):
+            forwarder.forward(wait=True)
+            now += 60
+    (warning,) = caplog.messages
+    assert warning == (
+        "signals from Kafka are delayed: Kafka's topic t does not exist: kafka-topics --bootstrap-server k:9092"
+        " --create --topic t --partitions 1 --config cleanup.policy=delete"
+    )
+    monkeypatch.setattr(_topic, "_connect", connect)
+    forwarder.forward(wait=True)
+    broker.messages.append(("us", "{}"))
+    forwarder.forward()
+    assert list(inbox.signals()) == ["kafka-t-0"]
 
 
 def test_a_topic_that_cannot_carry_signals_ends_the_planning(broker: Broker, inbox: Inbox) -> None:

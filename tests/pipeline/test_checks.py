@@ -11,8 +11,9 @@ from headgate.config import parse_config
 from headgate.errors import BinlogPurgedError, ConfigError
 from headgate.lake import Lake
 from headgate.mysql import Connection
-from headgate.pipeline import check_log, check_texts
+from headgate.pipeline import _checks, check_log, check_texts
 from tests.lake.tables import make_ledger
+from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TEXT = """
@@ -46,6 +47,15 @@ def test_what_a_file_says_in_other_languages_is_checked_at_once() -> None:
     assert len(caught.value.lines) == len(begins)
     for line, begin in zip(caught.value.lines, begins, strict=True):
         assert line.startswith(begin)
+
+
+def test_a_route_that_matches_no_table_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    routes = '[routes]\n"a.b" = "x.y"\n"a.*" = "z.{table}"\n"A.*" = "x.{table}"\n"b.*" = "b.{table}"\n'
+    _checks._check_routes(parse_config(TEXT + routes), ["a.b", "a.c"])
+    assert [record.getMessage() for record in logged_here(caplog)] == [
+        f'the route of "{pattern}" in [routes] matches no followed table: check the spelling (case counts)'
+        for pattern in ("A.*", "b.*")
+    ]
 
 
 class Server:

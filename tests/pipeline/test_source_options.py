@@ -24,7 +24,10 @@ CHANGED: dict[str, Any] = {
     "snapshot_share": 0.123456789, "signal_table": "d.signals", "relay": "https://relay:1", "relay_source": "shop",
     "relay_token_file": "/t", "relay_ca_file": "/c", "relay_fallback": True, "mask_key_env": "K", "mask_key_file": "/k",
 }  # fmt: skip
-NEEDED = {"relay_source": "relay", "relay_token_file": "relay", "relay_ca_file": "relay", "relay_fallback": "relay"}
+NEEDED = {
+    "relay_source": "relay", "relay_token_file": "relay", "relay_ca_file": "relay", "relay_fallback": "relay",
+    "lock_hold": "watermark", "lock_wait_seconds": "watermark",
+}  # fmt: skip
 
 
 def parsed(**source: Any) -> Options:

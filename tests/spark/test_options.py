@@ -16,7 +16,8 @@ BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"
 
 
 def test_strings_become_values() -> None:
-    values = {"CHUNK_ROWS": "10", "poll_ms": "250", "append": "FALSE", "start": "Current", "lock_hold": "READ"}
+    values = {"CHUNK_ROWS": "10", "poll_ms": "250", "append": "FALSE", "start": "Current"}
+    values |= {"watermark": "Lock", "lock_hold": "READ"}
     options = Options.parse({**BASE, **values})
     assert options.patterns == ("shop.*", "!shop.tmp_*")
     assert (options.chunk_rows, options.poll_ms, options.append, options.start) == (10, 250, False, "current")
@@ -127,7 +128,7 @@ def test_all_that_is_wrong_at_once() -> None:
 def test_locks_of_the_first_snapshot_and_of_later_ones(
     values: dict[str, str], initial: str | None, later: str | None
 ) -> None:
-    options = Options.parse({**BASE, **values, "lock_wait_seconds": "3"})
+    options = Options.parse({**BASE, **values, **({"lock_wait_seconds": "3"} if values else {})})
     for first, hold in ((True, initial), (False, later)):
         locks = options.locks(initial=first)
         assert (locks and (locks.hold, locks.wait_seconds)) == (hold and (hold, 3))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -455,13 +458,32 @@ def replacing(file: Path, inbox: ControlFolder, *refused: HeadgateError) -> tupl
 def test_a_good_configuration_takes_the_files_place(file: Path, inbox: ControlFolder) -> None:
     app, seen = replacing(file, inbox)
     new = TOML.replace("a.b", "a.*") + "# é\n"
-    inode = file.stat().st_ino
+    inode, beside = file.stat().st_ino, {*file.parent.iterdir()}
     answer = ask(app, "/config", "PUT", BEARER, new.encode())
     assert (answer.code, answer.value) == (202, {"pipeline": "shop"})
     assert file.read_text(encoding="utf-8") == new
     assert file.stat().st_ino != inode, "replaced whole, not written over"
-    assert list(file.parent.glob(".pipeline*")) == []
+    assert {*file.parent.iterdir()} == beside
     assert seen == [("a.*",)]
+
+
+def test_a_replaced_file_keeps_its_link_and_permissions(
+    file: Path, inbox: ControlFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where folders cannot be synced: an error after the replacement would say that nothing has changed."""
+    really, link, new = os.fsync, file.with_name("link.toml"), f"{TOML}# new\n"
+
+    def only_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        really(descriptor)
+
+    file.chmod(0o640)
+    link.symlink_to(file)
+    monkeypatch.setattr(os, "fsync", only_files)
+    answer = ask(replacing(link, inbox)[0], "/config", "PUT", BEARER, new.encode())
+    assert (answer.code, answer.value) == (202, {"pipeline": "shop"})
+    assert (link.is_symlink(), file.read_text(), file.stat().st_mode & 0o777) == (True, new, 0o640)
 
 
 @pytest.mark.parametrize(

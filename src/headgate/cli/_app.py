@@ -18,7 +18,6 @@ import importlib
 import importlib.util
 import inspect
 import io
-import os
 import re
 import sys
 import traceback
@@ -29,7 +28,7 @@ import typer
 import typer.core
 import typer.main
 
-from headgate.cli._interrupt import INTERRUPTED, Interrupts
+from headgate.cli._interrupt import INTERRUPTED, UNREAD, Interrupts, discard_output
 from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.extras import missing_extra_error
 from headgate.files import kernel_cache, system_error
@@ -164,8 +163,8 @@ class _Headgate(typer.core.TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            _forget_stdout()
-            return OK
+            discard_output()
+            return UNREAD
         except KeyboardInterrupt:  # typer would exit with 130
             return _interrupted()
         return result
@@ -249,12 +248,6 @@ def _print_error(error: Exception, *, debug: bool) -> int:
     for text in texts:
         print(f"error: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201 - output
     return code
-
-
-def _forget_stdout() -> None:
-    """Discard stdout's buffer after its reader has gone, so that it is no error when Python ends."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}

@@ -1,10 +1,11 @@
-"""Ctrl-C: the first ends the command cleanly, the second ends the process at once.
+"""Ctrl-C: the first ends the command cleanly, the second ends the process at once. And a closed pipe.
 
 Commands that only wait get a KeyboardInterrupt. Commands that have work to finish (a batch, a line) register a function
 with :func:`on_interrupt` instead. SIGTERM counts as Ctrl-C, so that service managers end a command cleanly.
 
 A command that is interrupted has not done what was requested, so its exit code is 130, as after the second Ctrl-C: half
-of a comparison does not show that the lake is equal. Ctrl-C is the success only of what lasts :func:`until_interrupt`.
+of a comparison does not show that the lake is equal. So it is if the reader of its output goes away; the exit code is
+then 141. Both are the success only of what lasts :func:`until_interrupt`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-__all__ = ["INTERRUPTED", "Interrupts", "on_interrupt", "until_interrupt"]
+__all__ = ["INTERRUPTED", "UNREAD", "Interrupts", "discard_output", "on_interrupt", "until_interrupt"]
 
 INTERRUPTED: Final = 130
 """Exit code, as shells have it: 128 and the number of SIGINT."""
+UNREAD: Final = 141
+"""Exit code if nobody reads the output any more: 128 and the number of SIGPIPE."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _listeners: list[Callable[[], None]] = []
@@ -39,9 +42,21 @@ def on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
         _listeners.remove(callback)
 
 
-def until_interrupt() -> contextlib.AbstractContextManager[None]:
-    """Run a block that has no other end than Ctrl-C, which ends it with success."""
-    return contextlib.suppress(KeyboardInterrupt)
+@contextlib.contextmanager
+def until_interrupt() -> Iterator[None]:
+    """Run a block that has no other end than Ctrl-C, or that nobody reads its output any more: it ends with success."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Discard stdout's buffer after its reader has gone, so that it is no error when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Interrupts:

@@ -34,8 +34,9 @@ def verify(
     """Compare every row of the lake's live and inexact tables with the source, while writers and the pipeline continue.
 
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. The exit code is 1 if
-    something differs or could not be compared, or if a table is stopped or waits to be read again. Tables that are
-    excluded, or that the source dropped, are not compared.
+    something differs or could not be compared, or if a table is stopped or waits to be read, for the first time or
+    again. Tables that are excluded, that the source dropped, or that have a condition or skip inserts or updates, are
+    not compared and do not change the exit code.
 
     Tables are compared in threads, in memory that does not grow with them. If so many rows of a table differ that they
     do not fit, the result says how many differ at least.
@@ -122,7 +123,8 @@ def _conclude(results: list[TableResult]) -> int:
     compared = [result for result in results if result.state == "live"]
     wrong = [result for result in compared if result.differences]
     broken = [result for result in results if result.state in TROUBLED]
-    open_ = [result for result in results if result.undecided or result.state == "undecided"]
+    other = [result for result in results if result.needs_attention and result.state not in TROUBLED]
+    open_ = [result for result in other if result.undecided or not result.differences]
     rows = sum(result.equal for result in compared)
     if wrong or broken:
         differ = f"{len(wrong)} of {counted(len(compared), 'table')} {'differs' if len(wrong) == 1 else 'differ'}"

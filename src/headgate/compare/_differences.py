@@ -11,12 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import VARIANT
-from headgate.lake import ROW_HASH, Form, kept_columns
+from headgate.lake import ENDED, ROW_HASH, Form, State, kept_columns
 
 __all__ = ["MOST_UNDECIDED", "Compared", "Difference", "TableResult", "difference", "headgate_columns", "python_rows"]
 
 MOST_UNDECIDED = 1_000_000
 """Maximum number of undecided rows that are looked up: their keys are held in memory."""
+_ACCEPTED = ENDED | {State.FILTERED, State.INEXACT}
+"""States of tables that are not compared because the source or the configuration does not allow it: ``condition``,
+``skip``."""
 _HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 _HEADGATE_COLUMNS_KEYLESS = (*_HEADGATE_COLUMNS, ROW_HASH)
 
@@ -40,6 +43,8 @@ class TableResult:
 
     table: str
     state: str
+    """``live``: it was compared; ``undecided``: it could not be compared; else its state in the ledger, or ``new``: the
+    pipeline follows it and has not begun to read it."""
     equal: int = 0
     only_source: int = 0
     only_target: int = 0
@@ -62,6 +67,15 @@ class TableResult:
     differences."""
     inexact: str | None = None
     """Why the table need not equal the source, by the configuration."""
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether rows differ or could not be compared, or the table was not compared although it is followed and the
+        configuration allows it.
+        """
+        if self.state == State.LIVE:
+            return self.differences > 0 or self.undecided > 0
+        return self.state not in _ACCEPTED
 
     def keeping_removed(self) -> TableResult:
         """Return the result for a table that keeps rows of which its source has none."""

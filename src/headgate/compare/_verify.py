@@ -60,9 +60,11 @@ def verify_table(
     :raises UnsupportedError: the table cannot be compared.
     """
     state: TableState = row.tables[table]
-    if state.state not in _COMPARED or state.version is None:
+    if state.state not in _COMPARED:
         why = "it has a condition" if state.state == State.FILTERED else "it is not complete yet"
         return TableResult(table, state.state, remark=state.reason or f"not compared: {why}")
+    if state.version is None:
+        return TableResult(table, "undecided", remark="not compared: the lake has its changes, but not its rows")
     result, undecided = comparer.compare_table(row, state)
     result = replace(result, inexact=state.reason if state.state == State.INEXACT else None)
     if undecided is None:

@@ -21,7 +21,7 @@ tells how to add a key.
 from __future__ import annotations
 
 from headgate.config._explain import Mistakes, checked, explain
-from headgate.config._file import ConfigFile, check_change, write_config
+from headgate.config._file import ConfigFile, check_change
 from headgate.config._interfaces import (
     KafkaChannelConfig,
     NotificationsConfig,
@@ -104,5 +104,4 @@ __all__ = [
     "parse_config",
     "split_url",
     "with_snapshot_mode",
-    "write_config",
 ]

@@ -1,18 +1,16 @@
-"""The file of a running pipeline: reloaded when it changes, and replaced atomically."""
+"""The file of a running pipeline, which is loaded again when it changes."""
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from headgate.config._parse import load_config
 from headgate.config._pipeline import PipelineConfig
 from headgate.errors import ConfigError
 
-__all__ = ["ConfigFile", "check_change", "write_config"]
+__all__ = ["ConfigFile", "check_change"]
 
 log = logging.getLogger("headgate")
 
@@ -73,27 +71,3 @@ def check_change(before: PipelineConfig, after: PipelineConfig) -> None:
     fixed = [name for name in others if getattr(after, name) != getattr(before, name)]
     if fixed:
         raise ConfigError(f"{fixed[0]} changed: restart the pipeline to apply it")
-
-
-def write_config(path: str | os.PathLike[str], text: str) -> None:
-    """Replace a pipeline file by ``text`` atomically; its permissions stay.
-
-    :raises OSError: the file cannot be written.
-    """
-    file = Path(path).resolve()  # keep a symbolic link
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        shutil.copymode(file, name)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

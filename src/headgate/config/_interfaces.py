@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headgate.config._model import FilePath, Model, split_url
+from headgate.config._model import Conflict, FilePath, Model, split_url
 
 __all__ = [
     "KafkaChannelConfig",
@@ -33,6 +34,11 @@ class UiConfig(Model):
         description="file with a token of 16 characters or more, which allows signals; a relative path starts at the"
         " working directory",
     )
+
+    def _conflicts(self) -> Iterator[Conflict]:
+        for name in ("host", "token_file") if self.port is None else ():
+            if getattr(self, name) != UiConfig.model_fields[name].default:
+                yield f"port {name}", f"{name} needs port: without it there is no page"
 
 
 class KafkaChannelConfig(Model):

@@ -163,10 +163,22 @@ class SourceSettings(ServerLogin):
             yield "watermark signal_table", "watermark = signal-table needs signal_table, as db.table"
         if self.watermark == "signal-table" and self.relay is not None:
             yield "watermark relay", "relay and watermark = signal-table do not go together: a relay's log has GTIDs"
+        if self.watermark == "gtid":
+            yield from self._conflicts_of_locks()
         if self.relay is None:
             for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
                 if getattr(self, name):
                     yield f"relay {name}", f"{name} needs relay, http://host:port"
+
+    def _conflicts_of_locks(self) -> Iterator[Conflict]:
+        """Yield the settings of locks that have no effect, because watermarks are GTIDs."""
+        defaults = SourceSettings.model_fields
+        if self.lock_hold != defaults["lock_hold"].default:
+            yield "watermark lock_hold", 'lock_hold needs watermark = "lock"'
+        locks = self.snapshot_locking_mode not in (None, "none")
+        if self.lock_wait_seconds != defaults["lock_wait_seconds"].default and not locks:
+            needs = 'watermark = "lock", or snapshot_locking_mode = "minimal" or "extended"'
+            yield "watermark lock_wait_seconds snapshot_locking_mode", f"lock_wait_seconds needs locks: {needs}"
 
     @property
     def mask_key(self) -> MaskKey | None:

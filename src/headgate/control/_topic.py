@@ -18,8 +18,8 @@ Guarantees
   because they can be altered. ``submitted_us`` of the files grows with the offset.
 - **An inbox without a position begins at the topic's end**: earlier messages were for another stream. So does another
   topic. Spark begins a stream several times before its first batch is committed, so a planner removes no position.
-- **Kafka may be unavailable.** The stream continues; only signals wait. A separate thread connects, and librdkafka
-  fetches messages in the background, so a planning waits for neither, except with ``wait``.
+- **Kafka may be unavailable, or not know the topic.** The stream continues; only signals wait. A separate thread
+  connects, and librdkafka fetches messages in the background, so a planning waits for neither, except with ``wait``.
 
 Kafka stores nothing for the pipeline: no group, no commits. Messages that the topic no longer holds (retention) are
 lost, with a warning. If the topic was recreated under its name and ends before the position, it is read from its
@@ -88,14 +88,20 @@ def check_topic(topic: KafkaTopic) -> None:
     """
     refusals = Refusals()
     try:
-        _connect(topic, refusals).close()
+        _connect(topic, refusals, missing=ConfigError).close()
     except ConnectError as error:
         if refusals.reason:
             raise ConfigError(error.message) from None
         raise
 
 
-def _connect(topic: KafkaTopic, refusals: Refusals | None = None) -> Consumer:
+def _connect(
+    topic: KafkaTopic, refusals: Refusals | None = None, *, missing: type[HeadgateError] = ConnectError
+) -> Consumer:
+    """Return a consumer of a topic that can carry signals.
+
+    :param missing: the error if the broker does not know the topic. While it restarts, it says so for a moment.
+    """
     refusals = refusals or Refusals()
     require_extra("kafka")
     from confluent_kafka import Consumer, KafkaException
@@ -112,7 +118,7 @@ def _connect(topic: KafkaTopic, refusals: Refusals | None = None) -> Consumer:
     except (KafkaException, ValueError, TypeError) as error:
         raise ConfigError(f"cannot create the Kafka client: {_error_text(error)}") from None
     try:
-        _check_partitions(consumer, topic)
+        _check_partitions(consumer, topic, missing)
         _check_policy(topic)
     except ConnectError:
         consumer.poll(0)
@@ -126,7 +132,7 @@ def _connect(topic: KafkaTopic, refusals: Refusals | None = None) -> Consumer:
     return consumer
 
 
-def _check_partitions(consumer: Consumer, topic: KafkaTopic) -> None:
+def _check_partitions(consumer: Consumer, topic: KafkaTopic, missing: type[HeadgateError]) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
     try:
@@ -137,7 +143,7 @@ def _check_partitions(consumer: Consumer, topic: KafkaTopic) -> None:
         if metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise ConnectError(f"Kafka's topic {topic.topic}: {metadata.error.str()}")
         command = topic.cluster.creation_command(topic.topic, "--partitions 1 --config cleanup.policy=delete")
-        raise ConfigError(f"Kafka's topic {topic.topic} does not exist: {command}")
+        raise missing(f"Kafka's topic {topic.topic} does not exist: {command}")
     if len(metadata.partitions) != 1:
         raise ConfigError(
             f"Kafka's topic {topic.topic} has {len(metadata.partitions)} partitions, so its messages have no order;"
@@ -265,7 +271,7 @@ class SignalForwarder:
         when Kafka is available again.
 
         :param wait: wait for all messages that the topic holds now, for 20 seconds at most.
-        :raises ConfigError: the topic has several partitions now, is compacted, or no longer exists.
+        :raises ConfigError: the topic has several partitions now, or is compacted.
         :raises HeadgateError: the inbox cannot be written. Call it again before the inbox is read.
         """
         deadline = self._clock() + 2 * self._topic.cluster.answer_seconds if wait else None

@@ -70,11 +70,16 @@ def check_config(config: PipelineConfig) -> list[str]:
 
 
 def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, Place]:
-    """Return the places of the tables that routes give other names.
+    """Return the places of the tables that routes give other names. Warn of routes that match no table.
 
     :raises ConfigError: two tables would have one folder; a merged table has the name of another table, or two shard
         columns; tables would be merged where only Spark writes files, or in another kind of place than the lake's.
     """
+    for pattern in config.routes:
+        if not _matches_any(pattern, tables):
+            log.warning(
+                'the route of "%s" in [routes] matches no followed table: check the spelling (case counts)', pattern
+            )
     lake, places = Lake.of(config), Places(config.routes)
     placed = {table: place for table in tables if (place := places.of(table)) is not None}
     merged: dict[str, Place] = {}
@@ -508,15 +513,10 @@ def _globs(pattern: str) -> str:
 
 def check_resnapshot(patterns: Sequence[str], tables: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a pattern of tables to read again matches none of the pipeline's tables."""
-    from headgate.catalog import TablePatterns
-
     if patterns and all(pattern.startswith("!") for pattern in patterns):
         raise ConfigError(f"{patterns[0]} only removes tables: name those to read again, too, such as 'shop.*'")
     for pattern in patterns:
-        if pattern.startswith("!"):
-            continue
-        wanted = TablePatterns([pattern])
-        if not any(wanted.matches(*table.split(".", 1)) for table in tables):
+        if not pattern.startswith("!") and not _matches_any(pattern, tables):
             raise ConfigError(f"no table of this pipeline matches {pattern}: check the spelling (case counts)")
 
 
@@ -525,3 +525,10 @@ def connection_settings(config: PipelineConfig) -> ConnectionSettings:
     from headgate.mysql import ConnectionSettings
 
     return ConnectionSettings.from_url(config.source.url, **config.source.passwords)
+
+
+def _matches_any(pattern: str, tables: Collection[str]) -> bool:
+    from headgate.catalog import TablePatterns
+
+    wanted = TablePatterns([pattern])
+    return any(wanted.matches(*table.split(".", 1)) for table in tables)

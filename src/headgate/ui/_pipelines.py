@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.carrier import ControlFolder
-from headgate.config import (
-    PipelineConfig,
-    ServerLogin,
-    SourceConfig,
-    check_change,
-    load_config,
-    parse_config,
-    write_config,
-)
+from headgate.config import PipelineConfig, ServerLogin, SourceConfig, check_change, load_config, parse_config
 from headgate.errors import ConfigError, HeadgateError, error_line
-from headgate.files import reason_of
+from headgate.files import reason_of, write_bytes
 from headgate.lake import Lake
 from headgate.status import SignalStatus, Status, TableStatus, read_status, shown_signals
 
@@ -44,7 +36,8 @@ class WatchedFile:
     check: Callable[[PipelineConfig], object]
 
     def replace(self, text: str) -> None:
-        """Replace the file by ``text``, if a pipeline that runs with the file can continue with that.
+        """Replace the file by ``text``, if a pipeline that runs with the file can continue with that. A symbolic link
+        and the file's permissions stay.
 
         :raises HeadgateError: the pipeline cannot; the file is unchanged.
         :raises OSError: the file cannot be written.
@@ -53,7 +46,7 @@ class WatchedFile:
         check_change(current, replacement)
         _check_file_only(current, replacement)
         self.check(replacement)
-        write_config(self.path, text)
+        write_bytes(self.path.resolve(), text.encode(), keep_mode=True)
 
     def _current_config(self) -> PipelineConfig:
         try:

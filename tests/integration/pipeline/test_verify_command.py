@@ -134,6 +134,41 @@ def test_a_table_that_cannot_be_compared(lakes: Lakes) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_every_followed_table_is_compared_or_named(lakes: Lakes) -> None:
+    """One that the pipeline has not begun to read, or has not read again, is no success. One that the configuration or
+    the source leaves incomparable is none of its failures.
+    """
+    followed = ("a", "again", "begun", "condition", "new", "skip", "unread", "_a_gho", "other")
+    for table in followed:
+        lakes.server.execute(
+            f"CREATE TABLE {lakes.db}.{table} (id INT PRIMARY KEY, v VARCHAR(20))",
+            f"INSERT INTO {lakes.db}.{table} VALUES (1, '2')",
+        )
+    db = lakes.db
+    config = lakes.config.read_text().replace(f'["{db}.*"]', f'["{db}.*", "!{db}.other"]')
+    lakes.config.write_text(f'{config}[tables."{db}.skip"]\nskip = ["insert"]\n')
+    for table in ("a", "skip"):
+        lakes.copy(table, ROWS, ["id"])
+    states = {"again": "excluded", "condition": "filtered", "begun": "settling"}
+    lakes.states += [TableState(f"{db}.{table}", state) for table, state in states.items()]
+    lakes.states.append(TableState(f"{db}.gone", "dropped", reason="DROP TABLE gone"))
+    lakes.states.append(TableState(f"{db}.unread", "live", changelog_version=3))
+    gtid = lakes.commit()
+    done = lakes.verify_without_java()
+    assert done.stdout.splitlines() == [
+        f"{db}.a: 1 row, equal as of {gtid}",
+        f"{db}.again: new: not compared: the pipeline has not begun to read it",
+        f"{db}.begun: settling: not compared: it is not complete yet",
+        f"{db}.condition: filtered: not compared: it has a condition",
+        f"{db}.gone: dropped: DROP TABLE gone",
+        f"{db}.new: new: not compared: the pipeline has not begun to read it",
+        f"{db}.skip: inexact: not compared: skip leaves out inserts",
+        f"{db}.unread: undecided: not compared: the lake has its changes, but not its rows",
+        "4 tables could not be compared wholly; their lines have the reasons",
+    ]
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_rows_are_those_of_the_set_while_writers_go_on(lakes: Lakes) -> None:
     """Whatever they have done since: several chunks, each read from a view of its own, are all as of the copy."""
     lakes.server.execute(
