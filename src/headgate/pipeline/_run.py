@@ -387,7 +387,7 @@ class _Run:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         self._freshness = 0.0 if once else freshness_seconds(self.config, self.lake)
-        self._changed_settings.request_rereads()
+        self._changed_settings.request_rereads(self.spark)
         try:
             query = self._start(once)
         except Py4JJavaError as error:  # such as a planner's process that ended

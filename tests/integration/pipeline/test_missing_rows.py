@@ -10,7 +10,8 @@ import pytest
 
 from headgate.lake import newest_row
 from headgate_testing import MySQLServer
-from tests.integration.runs import Runs
+from tests.integration.outside import logged
+from tests.integration.runs import Runs, killed_before_the_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,54 @@ def test_a_mode_that_was_left_out_for_some_batches_begins_again(runs: Runs) -> N
     runs.modes = BOTH
     runs.run()
     check(runs)
+
+
+def from_changelog(runs: Runs, table: str) -> tuple[dict[int, tuple[int, int | None]], list[int]]:
+    """The rows that a table's logged changes lead to, and the keys of those that were read."""
+    rows: dict[int, tuple[int, int | None]] = {}
+    changes = logged(runs.lake.changelog(f"{runs.db}.{table}"))
+    for change in changes:
+        if change["_op"] == "d":
+            del rows[change["id"]]
+        else:
+            rows[change["id"]] = (change["v"], change["n"])
+    return rows, [change["id"] for change in changes if change["_op"] == "r"]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_changelog_that_was_left_out_for_some_batches_continues_with_all_rows(
+    runs: Runs, caplog: pytest.LogCaptureFixture, changes: bool
+) -> None:
+    runs.modes = BOTH
+    runs.run()
+    runs.modes = '["current"]'
+    runs.do("UPDATE changing SET v = 77 WHERE id < 5")
+    runs.run()
+    runs.modes = BOTH
+    if changes:
+        runs.do("UPDATE changing SET v = v + 1 WHERE id > 50")
+    runs.run()
+    check(runs)
+    rows, read = from_changelog(runs, "changing")
+    assert rows == runs.source(f"{runs.db}.changing")
+    assert len(read) == 120
+    assert len(from_changelog(runs, "quiet")[1]) == 60, "nothing of it is missing"
+    assert "changing is read again: its changelog lacks changes: target.mode left it out when they came" in caplog.text
+    runs.do("UPDATE changing SET v = 78 WHERE id < 5")
+    runs.run()
+    assert from_changelog(runs, "changing") == (runs.source(f"{runs.db}.changing"), read), "it is read once"
+
+
+def test_a_changelog_that_is_added_begins_with_the_next_change(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.run()
+    runs.modes = BOTH
+    runs.do("UPDATE changing SET v = 77 WHERE id < 5")
+    with killed_before_the_ledger(monkeypatch):
+        runs.run()
+    runs.run()
+    check(runs)
+    assert from_changelog(runs, "changing")[1] == [], "the batch that was repeated had begun it"
+    assert len(from_changelog(runs, "changing")[0]) == 4
 
 
 def test_a_folder_that_is_gone_is_made_again(runs: Runs) -> None:

@@ -9,21 +9,26 @@ replay of that batch finds the same.
 
 The rows of a table may be missing because its folder was removed, or because an earlier run had no ``current`` and no
 ``history`` in ``target.mode``. Such a table is read again, too; the next change of it would suspend it
-(``decide/_decide.py``).
+(``decide/_decide.py``). So is one whose changelog an earlier run left out of ``target.mode`` while it changed: the rows
+that are read stand in the changelog after the gap.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, Resnapshot
 from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
-from headgate.decide import LACKS_ROWS, Divergence, hook_name, refiltered, rehooked, reread_reason
+from headgate.decide import Divergence, hook_name, refiltered, rehooked, reread_reason
 from headgate.lake import Target, short_name
 from headgate.pipeline._table_policy import table_policy
 from headgate.sinks import BatchWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ChangedSettings"]
 
@@ -40,11 +45,11 @@ class ChangedSettings:
         self._config, self._writer = config, writer
         self._compared = False
 
-    def request_rereads(self) -> None:
+    def request_rereads(self, spark: SparkSession) -> None:
         """Request re-reads of these tables, if they are not suspended and ``schema_changes`` allows it."""
         ledger = self._writer.ledger
         states, epoch = ledger.tables(), ledger.last.epoch if ledger.last else 0
-        reasons = dict.fromkeys(self._writer.lacking(), LACKS_ROWS) | self.changed(self._writer.targets)
+        reasons = self._writer.lacking(spark) | self.changed(self._writer.targets)
         for table in sorted(states.keys() & reasons):
             reason = reread_reason(states[table], reasons[table], table_policy(self._config, table))
             if reason is not None:
