@@ -1440,9 +1440,11 @@ def test_a_table_that_waits_to_be_read_again_is_read_without_the_checkpoint() ->
     server.commit(("d.a", "put", 1, 1))
     stream(server, control).drain()
     server.commit(("d.a", "put", 1, 1))
-    control.files["finished"] = {"tables": ["d.a", "d.b", "d.c", "d.gone"], "stale": ["d.b", "d.gone"]}
+    control.files["finished"] = {
+        "tables": ["d.a", "d.b", "d.c", "d.gone"], "stale": ["d.b", "d.gone"], "settling": ["d.c"],
+    }  # fmt: skip
     run = stream(server, control)
-    assert queued(run) == ["d.b"]
+    assert queued(run) == ["d.b", "d.c"], "the windows of one that settles were in the checkpoint"
     assert run.offset.snapshot.by_table["d.b"].state is ReadState.QUEUED, "its rows are not valid: headers say so"
 
 
@@ -1453,12 +1455,50 @@ def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the
     for _ in range(2):
         server.commit(("d.a", "put", 1, 1))
         assert run.batch()
-    assert not control.finished()
+    assert not control.sink_tables().finished
     had, epoch = run.offset.gtid, run.offset.epoch
     server.commit(("d.a", "put", 1, 1))
     begun = stream(server, control, applied=had, epoch=str(epoch))
     assert begun.offset.gtid == had
     assert queued(begun) == ["d.a"]
+@pytest.mark.parametrize("hidden_first", [True, False])
+def test_a_stale_table_is_read_again_once_it_is_visible(hidden_first: bool) -> None:
+    """The account cannot see it when its request is taken, or when its first chunk is planned."""
+    server = source(("d.a", 3), ("d.b", 3))
+    run = stream(server)
+    run.drain()
+    run.sink.stale = {"d.a"}
+    run.control.files["signals/1"] = {"type": "resnapshot", "tables": ["d.a"]}
+    if not hidden_first:
+        run.control.files["signals/0"] = {"type": "pause-snapshot"}
+        assert run.batch()
+        assert queued(run) == ["d.a"]
+        run.control.files["signals/2"] = {"type": "resume-snapshot"}
+    server.hidden = {"d.a"}
+    server.commit(("d.b", "put", 1, 1))
+    run.drain()
+    assert not run.offset.snapshot.is_pending
+    assert not run.control.signals()
+    server.hidden = set()
+    server.commit(("d.b", "put", 1, 1))
+    run.drain()
+    assert [chunk.table for chunk in run.offset.snapshot.chunks] == ["d.a"]
+    assert not run.sink.stale
+    server.commit(("d.b", "put", 1, 1))
+    run.drain()
+    assert not run.offset.snapshot.chunks, "once"
+
+
+def test_a_table_that_settles_is_not_read_again() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    run.control.files["finished"] |= {"settling": ["d.a"]}
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    assert not run.offset.snapshot.chunks
+
+
 
 
 def test_rewritten_history_is_noticed_if_new_transactions_come_first_in_the_log() -> None:

@@ -312,7 +312,7 @@ class Planner:
         ledger's row and the hint leaves an older hint.
         """
         if self._control is not None:
-            hint, finished = self._control.hint(), self._control.finished()
+            hint, finished = self._control.hint(), self._control.sink_tables().finished
             reads_nothing = self._options.snapshot_mode == "no_data"
             if hint is not None:
                 had = parse_position(self._options.applied or hint.gtid)
@@ -324,13 +324,15 @@ class Planner:
         return None
 
     def _stale(self, *, resumed: bool) -> list[str]:
-        """Return the tables that wait to be read again. The requests for that were taken into the lost checkpoint.
+        """Return the tables that wait to be read again, or settle. The requests for that, and the windows, were taken
+        into the lost checkpoint.
 
         :param resumed: whether the stream continues at the sinks' position.
         """
         if self._control is None or not resumed:
             return []
-        return sorted(self._control.stale() & self._server.tables(self._patterns).keys())
+        sinks = self._control.sink_tables()
+        return sorted((sinks.stale | sinks.settling) & self._server.tables(self._patterns).keys())
 
     def _start_position(self, start: str | None, state: ServerState) -> Position:
         """Return what counts as already read at an option ``start``."""
@@ -440,8 +442,8 @@ class Planner:
     def _take_requests(self, planning: _Planning) -> SnapshotPlan:
         """Third stage: determine the tables to read, including the requests."""
         start, had, state = planning.start, planning.had, planning.state
-        finished = self._control.finished() if self._control is not None else None
-        settings = self._settings(planning.epoch, position=str(state.executed), finished=finished)
+        sinks = self._control.sink_tables() if self._control is not None else None
+        settings = self._settings(planning.epoch, position=str(state.executed), sinks=sinks)
         plan = SnapshotPlan(settings, start.snapshot, planning.notes, is_first=planning.begins is not None)
         has_changes = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
