@@ -302,10 +302,10 @@ class ControlFolder:
         self.write(ControlFile.FINISHED, {name: sorted(ones) for name, ones in names.items()})
 
     def forget_position(self) -> None:
-        """Remove the sinks' position, finished tables and requests, and the position in the topic with signals; users'
-        signals stay.
+        """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic
+        with signals: those that were sent meanwhile are for this pipeline.
         """
-        for file in (ControlFile.HINT, ControlFile.FINISHED, ControlFile.FORWARDED):
+        for file in (ControlFile.HINT, ControlFile.FINISHED):
             self.delete(file)
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:
