@@ -162,9 +162,11 @@ def test_hint_with_something_missing_is_no_hint(tmp_path: Path) -> None:
 
 def test_what_the_planner_says(folder: ControlFolder) -> None:
     for text in ("the server is gone", "the server\nis still gone"):
-        folder.record_state(Trouble(text, 7))
-        assert folder.trouble() == Trouble(" ".join(text.split()), 7)
-    assert folder.read(ControlFile.TROUBLE) == {"error": "the server\nis still gone", "since_us": 7}
+        folder.record_state(Trouble(text, 7, 1.5))
+        assert folder.trouble() == Trouble(" ".join(text.split()), 7, 1.5)
+    assert folder.read(ControlFile.TROUBLE) == {"error": "the server\nis still gone", "since_us": 7, "seconds": 1.5}
+    folder.write(ControlFile.TROUBLE, {"error": "of an older version", "since_us": 7})
+    assert folder.trouble() == Trouble("of an older version", 7)
     folder.forget(ControlFile.TROUBLE)
     assert folder.trouble() is None
     for epoch in (5, 6):

@@ -303,7 +303,7 @@ class FakeControl:
 
     def record_state(self, what: Trouble | Waiting) -> None:
         if isinstance(what, Trouble):
-            self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
+            self.files["trouble"] = {"error": what.error, "since_us": what.since_us, "seconds": what.seconds}
         else:
             self.waiting.append((what.epoch, what.seen_us, what.paused))
             self.waiting_until_us, self.waits = what.until_us, True

@@ -618,15 +618,28 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     server.fails = [ConnectionLostError("gone")] * 3
     before = server.connects
     troubles: list[dict[str, Any] | None] = []
-    run.planner._retry = replace(
-        run.planner._retry, sleep=lambda _seconds: troubles.append(run.control.files.get("trouble"))
-    )
+
+    def sleep(_seconds: float) -> None:
+        troubles.append(run.control.files.get("trouble"))
+        run.clock.sleep(5)
+
+    run.planner._retry = replace(run.planner._retry, sleep=sleep)
     assert run.batch()
     assert server.connects == before + 3
     line = error_line(ConnectionLostError("gone"))
     assert [trouble and trouble["error"] for trouble in troubles] == [line] * 3, "in the control folder, for people"
     assert len({trouble["since_us"] for trouble in troubles if trouble}) == 1
+    assert [trouble and trouble["seconds"] for trouble in troubles] == [0.0, 5.0, 10.0], "whatever the clock shows"
     assert "trouble" not in run.control.files
+
+
+def test_the_last_try_counts_as_trouble_too() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    server.fails = [ConnectionLostError("gone")] * 1000
+    with pytest.raises(ConnectionLostError):
+        run.batch()
+    assert run.control.files["trouble"]["seconds"] >= 30, "all of retry_seconds, so that a run does not begin again"
 
 
 @pytest.mark.parametrize("change", ["dropped", "altered"])
@@ -1448,19 +1461,6 @@ def test_a_table_that_waits_to_be_read_again_is_read_without_the_checkpoint() ->
     assert run.offset.snapshot.by_table["d.b"].state is ReadState.QUEUED, "its rows are not valid: headers say so"
 
 
-def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the_sinks_position() -> None:
-    """Its tables are read again, but changelogs and messages need every change since then."""
-    server, control = source(("d.a", 30)), FakeControl()
-    run = stream(server, control)
-    for _ in range(2):
-        server.commit(("d.a", "put", 1, 1))
-        assert run.batch()
-    assert not control.sink_tables().finished
-    had, epoch = run.offset.gtid, run.offset.epoch
-    server.commit(("d.a", "put", 1, 1))
-    begun = stream(server, control, applied=had, epoch=str(epoch))
-    assert begun.offset.gtid == had
-    assert queued(begun) == ["d.a"]
 @pytest.mark.parametrize("hidden_first", [True, False])
 def test_a_stale_table_is_read_again_once_it_is_visible(hidden_first: bool) -> None:
     """The account cannot see it when its request is taken, or when its first chunk is planned."""
@@ -1499,6 +1499,19 @@ def test_a_table_that_settles_is_not_read_again() -> None:
     assert not run.offset.snapshot.chunks
 
 
+def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the_sinks_position() -> None:
+    """Its tables are read again, but changelogs and messages need every change since then."""
+    server, control = source(("d.a", 30)), FakeControl()
+    run = stream(server, control)
+    for _ in range(2):
+        server.commit(("d.a", "put", 1, 1))
+        assert run.batch()
+    assert not control.sink_tables().finished
+    had, epoch = run.offset.gtid, run.offset.epoch
+    server.commit(("d.a", "put", 1, 1))
+    begun = stream(server, control, applied=had, epoch=str(epoch))
+    assert begun.offset.gtid == had
+    assert queued(begun) == ["d.a"]
 
 
 def test_rewritten_history_is_noticed_if_new_transactions_come_first_in_the_log() -> None:

@@ -113,6 +113,8 @@ class Trouble:
 
     error: str
     since_us: int
+    seconds: float = 0.0
+    """How long it has failed, by a clock that is never set."""
 
 
 @dataclass(frozen=True)
@@ -330,8 +332,11 @@ class ControlFolder:
     def trouble(self) -> Trouble | None:
         """Return why planning fails, if it does."""
         content = self._read_or_empty(ControlFile.TROUBLE)
-        since = content.get("since_us")
-        return Trouble(" ".join(str(content.get("error")).split()), since) if isinstance(since, int) else None
+        since, seconds = content.get("since_us"), content.get("seconds")
+        if not isinstance(since, int):
+            return None
+        error = " ".join(str(content.get("error")).split())
+        return Trouble(error, since, seconds if isinstance(seconds, (int, float)) else 0.0)
 
     def waiting(self) -> Waiting | None:
         """Return after which batch there was no work, if recorded."""

@@ -249,7 +249,7 @@ class Pipeline:
                     continue
                 trouble = inbox.trouble()
                 is_current = trouble is not None and trouble.since_us >= begun_us
-                unplanned = time.time() - trouble.since_us / 1e6 if trouble is not None and is_current else 0.0
+                unplanned = trouble.seconds if trouble is not None and is_current else 0.0
                 wait = retries.pause(error, moved=batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error

@@ -233,18 +233,27 @@ class Planner:
 
     def _retried(self, work: Callable[[], _T]) -> _T:
         """Return ``work()``, retried: Spark ends a query when its planner raises."""
-        result = self._retry.call(work, self._failed)
+        begun = self._clock()
+        try:
+            result = self._retry.call(work, lambda error: self._failed(error, begun))
+        except HeadgateError as error:  # a run counts the time until the last try, too
+            if self._failing_since_us is not None:
+                self._record_trouble(error, self._failing_since_us, begun)
+            raise
         if self._control is not None and (self._failing_since_us is not None or not self._succeeded):
             self._control.forget(ControlFile.TROUBLE)  # also that of a killed planner
         self._failing_since_us, self._succeeded = None, True
         return result
 
-    def _failed(self, error: HeadgateError) -> None:
+    def _record_trouble(self, error: HeadgateError, since_us: int, begun: float) -> None:
+        if self._control is not None:
+            self._control.record_state(Trouble(error_line(error), since_us, self._clock() - begun))
+
+    def _failed(self, error: HeadgateError, begun: float) -> None:
         log.info("retrying the planning: %s", error)
         if self._failing_since_us is None:
             self._failing_since_us = self._wall_us()
-        if self._control is not None:
-            self._control.record_state(Trouble(error_line(error), self._failing_since_us))
+        self._record_trouble(error, self._failing_since_us, begun)
         self._server.drop()  # also if the server is behind: the next connection may reach another one
 
     def _wait(self) -> None:
