@@ -324,6 +324,29 @@ def test_a_batch_under_way_is_lag(run: Run) -> None:
         assert run.read().as_of_us == planned - 500_000, "a batch without changes of tables says nothing new"
 
 
+def test_a_clock_that_was_ahead_leaves_no_moment_in_the_future(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        writer.ends(report(1, 10))
+        run.clocks.now += 3600
+        run.waits(1001)
+        assert run.beat(1).state == "idle"
+        run.clocks.now -= 3600
+        writer.reads(2)
+        status = run.beat(5)
+        assert (status.as_of_us, status.lag.seconds) == (None, None)
+        planned = run.clocks.wall_us() - 2_000_000
+        writer.ends(report(2, 12, planned_us=planned))
+        assert (run.read().as_of_us, run.read().lag.seconds) == (planned, 2.0)
+        run.clocks.now += 3600
+        assert run.beat(1).state == "running"
+        writer.ends(report(3, 14, planned_us=run.clocks.wall_us()))
+        run.clocks.now -= 3600
+    after = Run(Path(run.inbox.path).parent)
+    with after.writer:
+        assert after.read().as_of_us is None, "of the run before"
+
+
 def test_a_run_that_begins_with_nothing_to_do_is_up_to_date(run: Run) -> None:
     with run.writer as writer:
         writer.starts()

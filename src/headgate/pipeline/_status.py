@@ -16,7 +16,8 @@ status is not ``idle`` any more, and has an error.
 Lag. ``as_of_us`` is the moment as of which the lake is complete: the planning of the newest batch (its newest change,
 if its size was limited and there is more), or now, while the planner waits. The lag is the time since then, so the lake
 is never further behind. Transactions are the known missing ones: those that the server had executed at the newest
-planning and the lake does not have. There may be more, unless the planner waits.
+planning and the lake does not have. There may be more, unless the planner waits. A moment later than now is unknown: a
+clock that was ahead made it.
 """
 
 from __future__ import annotations
@@ -335,7 +336,7 @@ class StatusWriter(Progress):
             update={
                 "batch": before.batch.model_copy(update={"replayed": True}) if known and before.batch else batch,
                 "batches": before.batches + (not report.replayed),
-                "as_of_us": _as_of(report, before.as_of_us),
+                "as_of_us": _as_of(report, _past(before.as_of_us, self._wall_us())),
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
                 "writes": _writes(report, before.writes),
@@ -369,7 +370,7 @@ class StatusWriter(Progress):
             "state": "idle" if waits else "running",
             "error": self._error or (self._trouble and self._trouble.error) or self._silence(),
             "activity": self._activity(tables),
-            "as_of_us": now_us if waits else self._status.as_of_us,
+            "as_of_us": now_us if waits else _past(self._status.as_of_us, now_us),
             "freshness": self._freshness.at(self._clock()),
             "history": self._history.status(),
             "files": sum(files.values(), FilesStatus()) if files else self._status.files,
@@ -387,8 +388,8 @@ class StatusWriter(Progress):
         """Return the seconds since ``as_of_us``; None: not known."""
         if self._phase == "waiting":
             return 0.0
-        as_of = self._status.as_of_us
-        return None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
+        as_of = _past(self._status.as_of_us, now_us)
+        return None if as_of is None else round((now_us - as_of) / 1e6, 3)
 
     def _silence(self) -> str | None:
         """Return that the server may not answer the planner, if that is the newest that is known of it."""
@@ -512,7 +513,7 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         started_us=now_us,
         updated_us=now_us,
         state="running",
-        as_of_us=before.as_of_us if before else None,
+        as_of_us=_past(before.as_of_us, now_us) if before else None,
         batch=before.batch if before else None,
         tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
         files=before.files if before else None,
@@ -570,14 +571,22 @@ def _writes(report: BatchReport, before: dict[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _with(table: TableStatus, **values: Any) -> TableStatus:
-    if all(getattr(table, name) == value for name, value in values.items()):
-        return table
-    return table.model_copy(update=values)
+def _with(model: _M, **values: Any) -> _M:
+    if all(getattr(model, name) == value for name, value in values.items()):
+        return model
+    return model.model_copy(update=values)
+
+
+def _past(as_of_us: int | None, now_us: int) -> int | None:
+    """Return a moment as of which the lake is complete; None: unknown, also if a clock that was ahead made it."""
+    return None if as_of_us is None or as_of_us > now_us else as_of_us
 
 
 def _as_of(report: BatchReport, before: int | None) -> int | None:
-    """Return as of when the lake is complete, after a batch; None: unknown. It never decreases."""
+    """Return as of when the lake is complete, after a batch; None: unknown. It never decreases.
+
+    :param before: the same before the batch.
+    """
     as_of_us = report.planned_us
     if report.behind:  # changes after its newest one are still missing
         as_of_us = min(
