@@ -142,9 +142,10 @@ class Pipeline:
         on_start: Callable[[], None] | None = None,
         on_status: Callable[[Status], None] | None = None,
     ) -> bool:
-        """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early.
+        """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early, or if it ended
+        with tables that wait to be read, because a signal has paused that.
 
-        That is with ``once`` before the end, else before a first batch, unless there was nothing to do.
+        Early is with ``once`` before the end, else before a first batch, unless there was nothing to do.
 
         :param once: end when all tables are read and everything is applied that the server had executed at the start.
         :param resnapshot: patterns of tables to read again; each must match one.
@@ -240,7 +241,7 @@ class Pipeline:
                         names.finish(run.writer.ledger.last)
                     waiting = inbox.waiting()
                     is_idle = waiting is not None and waiting.seen_us >= begun_us
-                    return run.ended or (not ends and (applied or is_idle))
+                    return self._has_read_all() if run.ended else not ends and (applied or is_idle)
                 if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)
@@ -257,6 +258,16 @@ class Pipeline:
                 status.tries_again(error)
                 self._stop.wait(wait)
         return applied and not once
+
+    def _has_read_all(self) -> bool:
+        """Return whether the stream, which has ended by itself, has no table left to read; warn if it has."""
+        from headgate.spark import TablesToRead
+
+        left = TablesToRead.read(self.lake.checkpoint)
+        if left.tables:
+            reason = "a signal paused that: send resume-snapshot, then start again" if left.paused else "start again"
+            log.warning("%s: waiting to be read; %s", ", ".join(left.tables), reason)
+        return not left.tables
 
     def _prepare(
         self, run: _Run, spark: SparkSession, tables: Sequence[str], resnapshot: Sequence[str], *, is_first: bool

@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble, Waiting
 from headgate.control import SignalState
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from headgate.spark import BatchPlan
 
 __all__ = ["StatusWriter", "record_failure"]
+
+_M = TypeVar("_M", Status, TableStatus)
 
 log = logging.getLogger("headgate")
 
@@ -114,7 +116,6 @@ class StatusWriter(Progress):
         self._phase: Phase = "starting"
         self._phase_us = wall_us()
         self._plannable_us = wall_us()  # since when the next batch could be planned
-        self._paused = False
         self._waits_for: str | None = None
         self._under_way: CurrentBatch | None = None
         self._epoch = 0  # of the newest batch of this query
@@ -340,6 +341,7 @@ class StatusWriter(Progress):
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
                 "writes": _writes(report, before.writes),
+                "paused": report.paused,
                 "signals": tuple(map(SignalStatus.of, report.answers)),
             }
         )
@@ -404,7 +406,7 @@ class StatusWriter(Progress):
         return Activity(
             phase=self._phase,
             since_us=self._phase_us,
-            paused=self._paused and self._phase == "waiting",
+            paused=self._status.paused and self._phase == "waiting",
             waits_for=self._waits_for if self._phase == "stopping" else None,
         )
 
@@ -472,7 +474,8 @@ class StatusWriter(Progress):
                 waits = waiting is not None and not is_late and self._trouble is None
                 self._enter("waiting" if waits else "planning")
             if self._phase == "waiting" and waiting is not None:
-                self._error, self._paused = None, waiting.paused
+                self._error = None
+                self._status = _with(self._status, paused=waiting.paused)
                 self._freshness.follow(waiting.seen_us)
 
     def _take_trouble(self, trouble: Trouble | None) -> None:
@@ -517,6 +520,7 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         batch=before.batch if before else None,
         tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
         files=before.files if before else None,
+        paused=before is not None and before.paused,
         signals=tuple(one for one in before.signals if one.state is not SignalState.SENT) if before else (),
         recent=before.recent if before else (),
         warnings=before.warnings if before else (),

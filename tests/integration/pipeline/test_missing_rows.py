@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.config import SnapshotMode
 from headgate.lake import newest_row
+from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
 from tests.integration.outside import logged
 from tests.integration.runs import Runs, killed_before_the_ledger
@@ -148,3 +150,19 @@ def test_nothing_is_read_if_the_configuration_reads_nothing(runs: Runs, caplog: 
     runs.run()
     assert "again" not in caplog.text
     assert runs.spark.read.format("delta").load(runs.lake.current(f"{runs.db}.changing")).count() == 4
+
+
+@pytest.mark.parametrize("mode", ["initial", "initial_only"])
+def test_a_run_that_ends_while_reading_is_paused_says_so(
+    runs: Runs, caplog: pytest.LogCaptureFixture, mode: SnapshotMode
+) -> None:
+    def run() -> bool:
+        return Pipeline(runs.config(), runs.spark, snapshot_mode=mode).run(once=True)
+
+    runs.signal("pause-snapshot")
+    assert not run()
+    assert f"{runs.db}.changing, {runs.db}.quiet: waiting to be read; a signal paused that" in caplog.text
+    assert not run(), "the next one has nothing to do"
+    runs.signal("resume-snapshot")
+    assert run()
+    check(runs)
