@@ -30,7 +30,7 @@ from headgate.engine import build_session, end_session, find_error, jvm_ended, s
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, SparkFailedError, Transient, error_line
 from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
-from headgate.pipeline._checkpoint import remove_torn_files, sync_end
+from headgate.pipeline._checkpoint import has_read_all, remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
 from headgate.pipeline._files import known_error, lake_lock, temporary_folder
 from headgate.pipeline._image_folder import image_folder, remove_other_images
@@ -241,7 +241,7 @@ class Pipeline:
                         names.finish(run.writer.ledger.last)
                     waiting = inbox.waiting()
                     is_idle = waiting is not None and waiting.seen_us >= begun_us
-                    return self._has_read_all() if run.ended else not ends and (applied or is_idle)
+                    return has_read_all(self.lake.checkpoint) if run.ended else not ends and (applied or is_idle)
                 if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)
@@ -258,16 +258,6 @@ class Pipeline:
                 status.tries_again(error)
                 self._stop.wait(wait)
         return applied and not once
-
-    def _has_read_all(self) -> bool:
-        """Return whether the stream, which has ended by itself, has no table left to read; warn if it has."""
-        from headgate.spark import TablesToRead
-
-        left = TablesToRead.read(self.lake.checkpoint)
-        if left.tables:
-            reason = "a signal paused that: send resume-snapshot, then start again" if left.paused else "start again"
-            log.warning("%s: waiting to be read; %s", ", ".join(left.tables), reason)
-        return not left.tables
 
     def _prepare(
         self, run: _Run, spark: SparkSession, tables: Sequence[str], resnapshot: Sequence[str], *, is_first: bool

@@ -42,7 +42,9 @@ from headgate.pipeline._figures import (
     FigureHistory,
     Freshness,
     Rates,
+    as_of_after,
     count_transactions,
+    past_moment,
     snapshot_status,
 )
 from headgate.sinks import BatchReport, Progress
@@ -337,7 +339,7 @@ class StatusWriter(Progress):
             update={
                 "batch": before.batch.model_copy(update={"replayed": True}) if known and before.batch else batch,
                 "batches": before.batches + (not report.replayed),
-                "as_of_us": _as_of(report, _past(before.as_of_us, self._wall_us())),
+                "as_of_us": as_of_after(report, past_moment(before.as_of_us, self._wall_us())),
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
                 "writes": _writes(report, before.writes),
@@ -372,7 +374,7 @@ class StatusWriter(Progress):
             "state": "idle" if waits else "running",
             "error": self._error or (self._trouble and self._trouble.error) or self._silence(),
             "activity": self._activity(tables),
-            "as_of_us": now_us if waits else _past(self._status.as_of_us, now_us),
+            "as_of_us": now_us if waits else past_moment(self._status.as_of_us, now_us),
             "freshness": self._freshness.at(self._clock()),
             "history": self._history.status(),
             "files": sum(files.values(), FilesStatus()) if files else self._status.files,
@@ -390,7 +392,7 @@ class StatusWriter(Progress):
         """Return the seconds since ``as_of_us``; None: not known."""
         if self._phase == "waiting":
             return 0.0
-        as_of = _past(self._status.as_of_us, now_us)
+        as_of = past_moment(self._status.as_of_us, now_us)
         return None if as_of is None else round((now_us - as_of) / 1e6, 3)
 
     def _silence(self) -> str | None:
@@ -516,7 +518,7 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         started_us=now_us,
         updated_us=now_us,
         state="running",
-        as_of_us=_past(before.as_of_us, now_us) if before else None,
+        as_of_us=past_moment(before.as_of_us, now_us) if before else None,
         batch=before.batch if before else None,
         tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
         files=before.files if before else None,
@@ -579,24 +581,3 @@ def _with(model: _M, **values: Any) -> _M:
     if all(getattr(model, name) == value for name, value in values.items()):
         return model
     return model.model_copy(update=values)
-
-
-def _past(as_of_us: int | None, now_us: int) -> int | None:
-    """Return a moment as of which the lake is complete; None: unknown, also if a clock that was ahead made it."""
-    return None if as_of_us is None or as_of_us > now_us else as_of_us
-
-
-def _as_of(report: BatchReport, before: int | None) -> int | None:
-    """Return as of when the lake is complete, after a batch; None: unknown. It never decreases.
-
-    :param before: the same before the batch.
-    """
-    as_of_us = report.planned_us
-    if report.behind:  # changes after its newest one are still missing
-        as_of_us = min(
-            as_of_us,
-            max(
-                (commits.newest_us for table_commits in report.commits.values() for commits in table_commits), default=0
-            ),
-        )
-    return max(as_of_us, before or 0) or None
