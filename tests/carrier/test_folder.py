@@ -19,6 +19,7 @@ from headgate.carrier import (
     Request,
     Resnapshot,
     Settle,
+    SinkTables,
     Trouble,
     Waiting,
     parse_request,
@@ -56,7 +57,7 @@ def test_the_batch_that_met_another_server(folder: ControlFolder) -> None:
 def test_nothing_there(folder: ControlFolder) -> None:
     assert folder.read(ControlFile.HINT) is None
     assert folder.hint() is None
-    assert folder.finished() == frozenset()
+    assert folder.sink_tables() == SinkTables()
     assert folder.signals() == {}
     assert not folder.has_moved(3, 5)
     assert folder.trouble() is None
@@ -111,7 +112,7 @@ def test_files_that_are_not_objects_are_named(tmp_path: Path, text: bytes) -> No
     (tmp_path / "signals" / "a.json").write_bytes(text)
     folder = ControlFolder(str(tmp_path))
     with pytest.raises(ConfigError, match=r"finished\.json is not a JSON object; remove"):
-        folder.finished()
+        folder.sink_tables()
     assert folder.trouble() is None, "it is for people only"
     assert folder.signals() == {"a": {"problem": f"{tmp_path}/signals/a.json is not a JSON object"}}
     assert folder.requests() == {}
@@ -138,17 +139,20 @@ def test_requests_that_cannot_be_read() -> None:
 def test_where_the_sinks_are(folder: ControlFolder) -> None:
     end = End("g", "u", "binlog.000001", 4, 5)
     folder.record_hint(end)
-    folder.record_finished(["b.b", "a.b"], ["b.b"])
+    tables = SinkTables(frozenset({"b.b", "a.b", "c.b"}), frozenset({"b.b"}), frozenset({"c.b"}))
+    folder.record_tables(tables)
     assert folder.hint() == end
     position = {"gtid": "g", "server_uuid": "u", "file": "binlog.000001", "pos": 4}
     assert folder.read(ControlFile.HINT) == {**position, "created_s": 5}
-    assert folder.finished() == {"a.b", "b.b"}
-    assert folder.stale() == {"b.b"}
-    assert folder.read(ControlFile.FINISHED) == {"tables": ["a.b", "b.b"], "stale": ["b.b"]}
+    assert folder.sink_tables() == tables
+    names = {"tables": ["a.b", "b.b", "c.b"], "stale": ["b.b"], "settling": ["c.b"]}
+    assert folder.read(ControlFile.FINISHED) == names
     folder.send_request("1", REDO)
     folder.write(signal_path("2"), {"type": "log"})
+    folder.write(ControlFile.FORWARDED, {"offset": 4})
     folder.forget_position()
-    assert (folder.hint(), folder.finished(), list(folder.signals())) == (None, frozenset(), ["2"])
+    assert folder.read(ControlFile.FORWARDED) == {"offset": 4}, "users' signals stay, also those of a topic"
+    assert (folder.hint(), folder.sink_tables(), list(folder.signals())) == (None, SinkTables(), ["2"])
 
 
 def test_hint_with_something_missing_is_no_hint(tmp_path: Path) -> None:
@@ -158,9 +162,11 @@ def test_hint_with_something_missing_is_no_hint(tmp_path: Path) -> None:
 
 def test_what_the_planner_says(folder: ControlFolder) -> None:
     for text in ("the server is gone", "the server\nis still gone"):
-        folder.record_state(Trouble(text, 7))
-        assert folder.trouble() == Trouble(" ".join(text.split()), 7)
-    assert folder.read(ControlFile.TROUBLE) == {"error": "the server\nis still gone", "since_us": 7}
+        folder.record_state(Trouble(text, 7, 1.5))
+        assert folder.trouble() == Trouble(" ".join(text.split()), 7, 1.5)
+    assert folder.read(ControlFile.TROUBLE) == {"error": "the server\nis still gone", "since_us": 7, "seconds": 1.5}
+    folder.write(ControlFile.TROUBLE, {"error": "of an older version", "since_us": 7})
+    assert folder.trouble() == Trouble("of an older version", 7)
     folder.forget(ControlFile.TROUBLE)
     assert folder.trouble() is None
     for epoch in (5, 6):

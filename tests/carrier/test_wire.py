@@ -150,7 +150,7 @@ def test_the_form_of_a_row() -> None:
     assert end == {**position, "created_s": 0}
     assert header.keys() == {
         "v", "epoch", "start", "gtid", "server_uuid", "planned_us", "tables", "actions", "behind", "readings",
-        "full_restart", "start_epoch", "patterns", "last_gtid", "last_us",
+        "full_restart", "start_epoch", "patterns", "last_gtid", "last_us", "paused",
     }  # fmt: skip
     assert header["tables"]["shop.orders"] == {
         "state": "reading", "since_epoch": 7, "first": False, "last": True, "append": False,

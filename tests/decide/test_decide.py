@@ -717,6 +717,32 @@ def test_a_table_that_lacks_rows_when_it_is_written(strict: bool, state: str) ->
     assert suspend(work, 9, reread_reason=None, stop_reason=None) is work
 
 
+@pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
+@pytest.mark.parametrize("form", [Form.PLAIN, None])
+def test_a_changelog_that_was_left_out_lacks_changes(form: Form | None, strict: bool, state: str) -> None:
+    images = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")])
+    for fake in (images, FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED])):
+        work = decided(fake, is_log_outdated=True, strict=strict, form=form)
+        assert (work.state.state, work.state.held_epoch, work.actions) == (state, 9, ())
+        assert "its changelog lacks changes" in (work.state.reason or "")
+        assert (work.reread_reason is None) == strict
+    assert [type(action) for action in decided(images, is_log_outdated=True).log_actions] == [AppendChanges]
+
+
+def test_a_snapshot_that_begins_or_waits_makes_up_for_missing_changes() -> None:
+    begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True).chunk(ORDERS, [(1, "x")])
+    waits = FakeBatch(9).about("shop.orders", state="queued").images(ORDERS, [("c", 1, 1, "x")])
+    runs = FakeBatch(9).snapshot("shop.orders", 7, append=False).chunk(ORDERS, [(1, "x")])
+    reading = TableState("shop.orders", "snapshotting", version=4, since_epoch=7)
+    assert decided(begins, is_log_outdated=True).state.state == "snapshotting"
+    assert decided(waits, is_log_outdated=True).state.state == "snapshotting"
+    assert decided(runs, reading, is_log_outdated=True).state.state == "stale", "its earlier rows are not logged"
+    assert decided(runs, reading).state.state == "snapshotting"
+    unread = TableState("shop.orders", "snapshotting")
+    images = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")])
+    assert decided(images, unread, is_log_outdated=True).state.state == "snapshotting", "nobody has it read"
+
+
 def test_a_requested_re_read_that_begins_is_not_waited_for() -> None:
     """Another one is requested, because the first does not end a suspension of its own batch."""
     fake = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True)

@@ -7,19 +7,29 @@ from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from headgate.columns import hash_mark
 from headgate.config import PipelineConfig
 from headgate.decide import Divergence
-from headgate.lake import Target
+from headgate.lake import Form, IgnoredChanges, TableState, Target, TargetColumn
 from headgate.pipeline.divergence import ChangedSettings, Skips, UnfollowedTables, join
 from tests.fix_carrier import FakeBatch
 
 
-def config(mode: str = "current", skip: Sequence[str] = (), **tables: dict[str, Any]) -> PipelineConfig:
+def config(
+    mode: str = "current",
+    skip: Sequence[str] = (),
+    columns: dict[str, Any] | None = None,
+    mask_key_env: str | None = None,
+    **tables: dict[str, Any],
+) -> PipelineConfig:
     return PipelineConfig.model_validate(
         {
             "name": "p",
-            "source": {"url": "mysql://u@h", "tables": ["d.*"], "skip": skip},
+            "source": {"url": "mysql://u@h", "tables": ["d.*"], "skip": skip, "mask_key_env": mask_key_env},
             "target": {"path": "/lake", "mode": mode},
+            "columns": columns or {},
             "tables": {f"d.{name}": values for name, values in tables.items()},
         }
     )
@@ -35,13 +45,17 @@ RULED: dict[str, Any] = {
 }
 
 
+def written_by(targets: dict[str, Target], **states: TableState) -> Any:
+    """A writer that has checked these tables."""
+    return SimpleNamespace(targets=targets, ledger=SimpleNamespace(tables=lambda: states))
+
+
 def test_changed_filters_and_hooks_are_reported_once() -> None:
     rows = {"d.same": "a = 1", "d.plain": "", "d.new": "", "d.other": "b = 1", "d.gone": "c = 1"}
     hooks = {"d.hooked": "m:f@1/00", "d.newer": "m:f@1/00", "d.first": "", "d.without": "m:f@1/00"}
     written = {name: Target({}, (), rows=one) for name, one in rows.items()}
     written |= {name: Target({}, (), hook=one) for name, one in hooks.items()}
-    writer: Any = SimpleNamespace(targets=written)
-    filters, batch = ChangedSettings(config(**RULED), writer), FakeBatch(9).described()
+    filters, batch = ChangedSettings(config(**RULED), written_by(written)), FakeBatch(9).described()
     assert filters.unseen(batch) == {
         "d.new": Divergence("`rows` changed from all rows to a = 2", over=True),
         "d.other": Divergence("`rows` changed from b = 1 to b = 2", over=True),
@@ -51,6 +65,67 @@ def test_changed_filters_and_hooks_are_reported_once() -> None:
         "d.without": Divergence("the hook changed from m:f@1 to none", over=True),
     }
     assert filters.unseen(batch) == {}
+
+
+TRUNCATED = Target(
+    {"id": TargetColumn("bigint"), "note": TargetColumn("string", rule="truncate:3"), "n": TargetColumn("int")}, ("id",)
+)
+OTHER_RULE = "column note has another rule in [columns] than when the target was written"
+REMOVED = "column {} is excluded, or has another name, by [columns]"
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"d.*": {"note": {"truncate": 3}}}, None),
+        ({"d.*": {"note": {"truncate": 3}, "id": {"rename": "id"}}}, None),
+        ({}, OTHER_RULE),
+        ({"d.*": {"note": {"truncate": 4}}}, OTHER_RULE),
+        ({"d.*": {"note": "null"}}, OTHER_RULE),
+        ({"d.*": {"note": {"truncate": 3}, "n": "exclude"}}, REMOVED.format("n")),
+        ({"d.*": {"note": {"truncate": 3}, "n": {"rename": "number"}}}, REMOVED.format("n")),
+        ({"d.*": {"note": {"truncate": 3}, "id": "null"}}, None),  # the server has another key, or refuses the rule
+    ],
+)
+def test_changed_rules_of_columns(rules: dict[str, Any], reason: str | None) -> None:
+    changed = ChangedSettings(config(columns=rules), written_by({"d.t": TRUNCATED})).changed({"d.t": TRUNCATED})
+    assert changed == ({} if reason is None else {"d.t": reason})
+
+
+def test_another_key_of_hashes_is_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_HASHES", "k" * 32)
+    hashed = config(columns={"d.*": {"note": "hash"}}, mask_key_env="KEY_OF_HASHES")
+    mark = hash_mark(hashed.policies())
+    for rule, reasons in ((mark, {}), ("hash:00000000", {"d.t": OTHER_RULE}), ("", {"d.t": OTHER_RULE})):
+        written = {"d.t": Target({"id": TargetColumn("bigint"), "note": TargetColumn("string", rule=rule)}, ("id",))}
+        assert ChangedSettings(hashed, written_by(written)).changed(written) == reasons
+
+
+def test_renamed_columns_are_compared_by_their_names_at_the_source() -> None:
+    written = {"d.t": Target({"number": TargetColumn("int", source_name="n")})}
+    for name, reasons in (("number", {}), ("count", {"d.t": REMOVED.format("number")})):
+        settings = ChangedSettings(config(columns={"d.t": {"n": {"rename": name}}}), written_by(written))
+        assert settings.changed(written) == reasons
+
+
+def test_marked_deletes_are_another_form() -> None:
+    written = {"d.marks": Target({}), "d.marked": Target({}, form=Form.MARKED), "d.same": Target({})}
+    settings = ChangedSettings(config(marks={"deletes": "mark"}), written_by(written))
+    assert {table: reason.partition(",")[0] for table, reason in settings.changed(written).items()} == {
+        "d.marks": 'deletes = "mark" (mode "current") is set',
+        "d.marked": 'deletes = "remove" (mode "current") is set',
+    }
+
+
+def test_columns_that_are_not_the_sources_are_left_to_the_next_change() -> None:
+    hook, columns = "m:f@1/00", {"note": TargetColumn("string")}
+    written = {"d.hooked": Target(columns, hook=hook), "d.ignores": Target(columns)}
+    ignores = TableState("d.ignores", "live", ignored=IgnoredChanges(kept=("note",)))
+    rules = {"d.*": {"note": "null"}}
+    settings = ChangedSettings(
+        config(columns=rules, hooked={"hook": "m:f"}), written_by(written, **{"d.ignores": ignores})
+    )
+    assert settings.changed(written) == {}
 
 
 def test_all_causes_that_make_a_table_inexact_are_named() -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from headgate import errors
-from headgate.carrier import ControlFolder, Waiting
+from headgate.carrier import ControlFolder, Trouble, Waiting
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
 from headgate.engine import find_error, spark_failure
 from headgate.errors import (
@@ -111,6 +111,22 @@ def test_a_planner_that_failed_for_as_long_has_used_the_time_up() -> None:
     budget = RetryBudget(300, Clock())
     assert budget.pause(LOST, moved=False, unplanned=299) == 1
     assert budget.pause(LOST, moved=True, unplanned=300) is None
+
+
+def test_a_clock_that_steps_ahead_does_not_use_the_time_up(file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+
+    def pause(_budget: RetryBudget, _error: BaseException, *, moved: bool, unplanned: float) -> None:
+        counted.append((moved, unplanned))
+
+    now = time.time
+    monkeypatch.setattr(FakeRun, "until_end", lambda *_: LOST)
+    monkeypatch.setattr(RetryBudget, "pause", pause)
+    monkeypatch.setattr(ControlFolder, "trouble", lambda _: Trouble("gone", time.time_ns() // 1000, 7.0))
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    with pytest.raises(type(LOST)):
+        Pipeline(file.config, file=file)._follow(None, None, [], False, [], None)  # type: ignore[arg-type]
+    assert counted == [(False, 7.0)]
 
 
 def test_no_budget_still_gives_one_more_try() -> None:

@@ -18,7 +18,7 @@ from headgate.errors import BinlogPurgedError, ConnectError, ConnectionLostError
 from headgate.lake import TableState, WriteMethod
 from headgate.pipeline import StatusWriter, record_failure
 from headgate.sinks import BatchReport
-from headgate.status import FilesStatus, IndexStatus, LagStatus, RequestsStatus, Status, read_status
+from headgate.status import FilesStatus, IndexStatus, LagStatus, RequestsStatus, Status, progress_lines, read_status
 from headgate.ui import PipelineView
 from tests.logged import logged_here
 
@@ -324,6 +324,29 @@ def test_a_batch_under_way_is_lag(run: Run) -> None:
         assert run.read().as_of_us == planned - 500_000, "a batch without changes of tables says nothing new"
 
 
+def test_a_clock_that_was_ahead_leaves_no_moment_in_the_future(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        writer.ends(report(1, 10))
+        run.clocks.now += 3600
+        run.waits(1001)
+        assert run.beat(1).state == "idle"
+        run.clocks.now -= 3600
+        writer.reads(2)
+        status = run.beat(5)
+        assert (status.as_of_us, status.lag.seconds) == (None, None)
+        planned = run.clocks.wall_us() - 2_000_000
+        writer.ends(report(2, 12, planned_us=planned))
+        assert (run.read().as_of_us, run.read().lag.seconds) == (planned, 2.0)
+        run.clocks.now += 3600
+        assert run.beat(1).state == "running"
+        writer.ends(report(3, 14, planned_us=run.clocks.wall_us()))
+        run.clocks.now -= 3600
+    after = Run(Path(run.inbox.path).parent)
+    with after.writer:
+        assert after.read().as_of_us is None, "of the run before"
+
+
 def test_a_run_that_begins_with_nothing_to_do_is_up_to_date(run: Run) -> None:
     with run.writer as writer:
         writer.starts()
@@ -546,6 +569,21 @@ def test_the_error_that_ends_a_run(run: Run) -> None:
     assert (run.read().state, run.read().transient) == ("stopped", None)
     texts = [warning.text for warning in run.read().warnings]
     assert texts[:2] == ["nobody answers", "the server has purged log"], "what the runs before have left"
+
+
+def test_reading_stays_paused_until_a_batch_says_otherwise(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        assert not run.read().paused
+        writer.ends(report(1, 10, paused=True))
+        status = run.read()
+        assert (status.activity and status.activity.phase, status.paused) == ("planning", True)
+        assert "reading tables is paused" in progress_lines(status)
+    assert (run.read().state, run.read().paused) == ("stopped", True)
+    with Run(Path(run.inbox.path).parent).writer as writer:
+        assert run.read().paused, "the stream goes on as it was"
+        writer.ends(report(2, 12))
+        assert not run.read().paused
 
 
 def test_the_next_run_goes_on_where_this_one_was(run: Run) -> None:

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from headgate.carrier import Batch, HighWatermark, Message
+from headgate.carrier import Batch, ControlFolder, HighWatermark, Message, SinkTables
 from headgate.delta import CommitOutcome, TableLog
 from headgate.errors import CommitConflictError, HeadgateError, TargetError
 from headgate.kafka import KafkaTarget
@@ -270,7 +270,12 @@ def _no_order_of_batches() -> AbstractContextManager[Any]:
 
 def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
     """A table that waits to be read again is not named to a stream that lost its checkpoint."""
-    return patch("headgate.carrier.ControlFolder.stale", lambda self: frozenset())
+    known = ControlFolder.sink_tables
+
+    def without(self: ControlFolder) -> SinkTables:
+        return SinkTables(known(self).finished)
+
+    return patch.object(ControlFolder, "sink_tables", without)
 
 
 def _no_wait_for_brokers() -> AbstractContextManager[Any]:

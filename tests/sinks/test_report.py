@@ -29,9 +29,18 @@ def test_a_refused_signal_is_called_so(action: dict[str, Any], line: str, caplog
     assert message.startswith(f"signal s1 (execute-snapshot) {line}")
 
 
-def test_a_signal_that_has_an_effect(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("kind", "tables", "effect"),
+    [
+        ("execute-snapshot", ["shop.a", "shop.b"], "shop.a, shop.b"),
+        ("stop-snapshot", [], "nothing to do"),
+        ("pause-snapshot", [], "reading tables is paused"),
+        ("resume-snapshot", [], "reading tables is not paused"),
+    ],
+)
+def test_the_effect_of_a_signal(kind: str, tables: list[str], effect: str, caplog: pytest.LogCaptureFixture) -> None:
     batch = FakeBatch(9)
-    batch.actions.append({"id": "s1", "type": "execute-snapshot", "tables": ["shop.a", "shop.b"]})
+    batch.actions.append({"id": "s1", "type": kind, "tables": tables})
     with caplog.at_level("INFO", "headgate"):
         log_signals(batch.described())
-    assert caplog.messages == ["signal s1: execute-snapshot: shop.a, shop.b"]
+    assert caplog.messages == [f"signal s1: {kind}: {effect}"]

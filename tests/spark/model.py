@@ -15,7 +15,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
+from headgate.carrier import (
+    DATA_COLUMN,
+    ControlFile,
+    End,
+    Message,
+    ReadingProgress,
+    SinkTables,
+    Trouble,
+    Waiting,
+    encode,
+)
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.errors import (
@@ -92,6 +102,8 @@ class FakeServer:
     """The position after a transaction; from a first one on."""
     part_end: int = 0
     """Up to this transaction the log that is read is another server's."""
+    hidden: set[str] = field(default_factory=set)
+    """Tables that the account cannot see."""
     watermarks: list[tuple[str, str, int]] = field(default_factory=list)
     """Table and data of each, and how many transactions there were."""
 
@@ -150,7 +162,7 @@ class FakeServer:
         return self.uuid
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
-        names = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
+        names = [table for table in self.states[-1] if patterns.matches(*table.split(".")) and table not in self.hidden]
         counts = {table: len(self.rows(table)) for table in names}
         return {table: TableStats("InnoDB", count, count * self.row_bytes) for table, count in counts.items()}
 
@@ -272,11 +284,9 @@ class FakeControl:
     def hint(self) -> End | None:
         return End(**self.files["hint"]) if "hint" in self.files else None
 
-    def finished(self) -> frozenset[str]:
-        return frozenset(self.files.get("finished", {}).get("tables", ()))
-
-    def stale(self) -> frozenset[str]:
-        return frozenset(self.files.get("finished", {}).get("stale", ()))
+    def sink_tables(self) -> SinkTables:
+        content = self.files.get("finished", {})
+        return SinkTables(*(frozenset(content.get(name, ())) for name in ("tables", "stale", "settling")))
 
     def has_moved(self, epoch: int, planned_us: int) -> bool:
         return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}
@@ -293,7 +303,7 @@ class FakeControl:
 
     def record_state(self, what: Trouble | Waiting) -> None:
         if isinstance(what, Trouble):
-            self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
+            self.files["trouble"] = {"error": what.error, "since_us": what.since_us, "seconds": what.seconds}
         else:
             self.waiting.append((what.epoch, what.seen_us, what.paused))
             self.waiting_until_us, self.waits = what.until_us, True
@@ -387,6 +397,8 @@ class FakeSink:
     control: FakeControl
     targets: dict[str, FakeTarget] = field(default_factory=dict)
     last_epoch: int = 0
+    stale: set[str] = field(default_factory=set)
+    """Tables that wait to be read again: here only the planner hears of that."""
     read: dict[str, list[int]] = field(default_factory=dict)
     """Keys that chunks brought, by table."""
     open: OpenSnapshots = field(default_factory=OpenSnapshots)
@@ -419,6 +431,7 @@ class FakeSink:
                 target.filtered = read and bool(info.get("filtered"))
                 target.live = read and not target.filtered
                 if read:
+                    self.stale.discard(table)
                     since = info["since_epoch"]
                     target.rows = {key: row for key, row in target.rows.items() if row[1] >= since}
         for number, chunk in enumerate(retried):
@@ -430,7 +443,8 @@ class FakeSink:
         self.notifications += notifications
         self.last_epoch = header["epoch"]
         self.control.files["finished"] = {
-            "tables": [name for name, target in self.targets.items() if target.live or target.filtered]
+            "tables": [name for name, target in self.targets.items() if target.live or target.filtered],
+            "stale": sorted(self.stale),
         }
         self.control.files["hint"] = {
             "gtid": header["gtid"], "server_uuid": self.server.uuid, "file": self.server.log_file(), "pos": 4,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from headgate.errors import OffsetFormatError
 from headgate.offsets import ChunkSpec, ReadState, SnapshotProgress, SnapshotState, SourceOffset, TableRead
-from headgate.spark import BatchPlan, Notes, PlannedTable
+from headgate.spark import BatchPlan, Notes, PlannedTable, TablesToRead
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 T = "shop.orders"
@@ -41,6 +44,21 @@ def test_the_plan_of_a_batch_is_in_the_checkpoint(tmp_path: Path) -> None:
         checkpoint(tmp_path, 4, text)
         assert plan(4) is None
     assert BatchPlan.read("nowhere://bucket/checkpoint", 0) is None, "Arrow knows no such store"
+
+
+def test_what_a_stream_has_left_to_read(tmp_path: Path) -> None:
+    folder = str(tmp_path / "checkpoint")
+    assert TablesToRead.read(folder) == TablesToRead(), "no stream has begun"
+    checkpoint(tmp_path, 9, offset(f"{UUID}:1-9", paused=True).to_json())
+    checkpoint(tmp_path, 10, offset(f"{UUID}:1-9").to_json())
+    assert TablesToRead.read(folder) == TablesToRead((T,))
+    checkpoint(tmp_path, 11, offset(f"{UUID}:1-9", paused=True).to_json())
+    assert TablesToRead.read(folder) == TablesToRead((T,), paused=True)
+    checkpoint(tmp_path, 12, SourceOffset(f"{UUID}:1-9", 9).to_json())
+    assert TablesToRead.read(folder) == TablesToRead()
+    checkpoint(tmp_path, 13, "{")
+    with pytest.raises(OffsetFormatError):
+        TablesToRead.read(folder)
 
 
 def test_without_gtids_transactions_are_not_counted() -> None:

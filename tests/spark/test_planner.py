@@ -630,15 +630,28 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     server.fails = [ConnectionLostError("gone")] * 3
     before = server.connects
     troubles: list[dict[str, Any] | None] = []
-    run.planner._retry = replace(
-        run.planner._retry, sleep=lambda _seconds: troubles.append(run.control.files.get("trouble"))
-    )
+
+    def sleep(_seconds: float) -> None:
+        troubles.append(run.control.files.get("trouble"))
+        run.clock.sleep(5)
+
+    run.planner._retry = replace(run.planner._retry, sleep=sleep)
     assert run.batch()
     assert server.connects == before + 3
     line = error_line(ConnectionLostError("gone"))
     assert [trouble and trouble["error"] for trouble in troubles] == [line] * 3, "in the control folder, for people"
     assert len({trouble["since_us"] for trouble in troubles if trouble}) == 1
+    assert [trouble and trouble["seconds"] for trouble in troubles] == [0.0, 5.0, 10.0], "whatever the clock shows"
     assert "trouble" not in run.control.files
+
+
+def test_the_last_try_counts_as_trouble_too() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    server.fails = [ConnectionLostError("gone")] * 1000
+    with pytest.raises(ConnectionLostError):
+        run.batch()
+    assert run.control.files["trouble"]["seconds"] >= 30, "all of retry_seconds, so that a run does not begin again"
 
 
 @pytest.mark.parametrize("change", ["dropped", "altered"])
@@ -1460,10 +1473,50 @@ def test_a_table_that_waits_to_be_read_again_is_read_without_the_checkpoint() ->
     server.commit(("d.a", "put", 1, 1))
     stream(server, control).drain()
     server.commit(("d.a", "put", 1, 1))
-    control.files["finished"] = {"tables": ["d.a", "d.b", "d.c", "d.gone"], "stale": ["d.b", "d.gone"]}
+    control.files["finished"] = {
+        "tables": ["d.a", "d.b", "d.c", "d.gone"], "stale": ["d.b", "d.gone"], "settling": ["d.c"],
+    }  # fmt: skip
     run = stream(server, control)
-    assert queued(run) == ["d.b"]
+    assert queued(run) == ["d.b", "d.c"], "the windows of one that settles were in the checkpoint"
     assert run.offset.snapshot.by_table["d.b"].state is ReadState.QUEUED, "its rows are not valid: headers say so"
+
+
+@pytest.mark.parametrize("hidden_first", [True, False])
+def test_a_stale_table_is_read_again_once_it_is_visible(hidden_first: bool) -> None:
+    """The account cannot see it when its request is taken, or when its first chunk is planned."""
+    server = source(("d.a", 3), ("d.b", 3))
+    run = stream(server)
+    run.drain()
+    run.sink.stale = {"d.a"}
+    run.control.files["signals/1"] = {"type": "resnapshot", "tables": ["d.a"]}
+    if not hidden_first:
+        run.control.files["signals/0"] = {"type": "pause-snapshot"}
+        assert run.batch()
+        assert queued(run) == ["d.a"]
+        run.control.files["signals/2"] = {"type": "resume-snapshot"}
+    server.hidden = {"d.a"}
+    server.commit(("d.b", "put", 1, 1))
+    run.drain()
+    assert not run.offset.snapshot.is_pending
+    assert not run.control.signals()
+    server.hidden = set()
+    server.commit(("d.b", "put", 1, 1))
+    run.drain()
+    assert [chunk.table for chunk in run.offset.snapshot.chunks] == ["d.a"]
+    assert not run.sink.stale
+    server.commit(("d.b", "put", 1, 1))
+    run.drain()
+    assert not run.offset.snapshot.chunks, "once"
+
+
+def test_a_table_that_settles_is_not_read_again() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    run.control.files["finished"] |= {"settling": ["d.a"]}
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    assert not run.offset.snapshot.chunks
 
 
 def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the_sinks_position() -> None:
@@ -1473,7 +1526,7 @@ def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the
     for _ in range(2):
         server.commit(("d.a", "put", 1, 1))
         assert run.batch()
-    assert not control.finished()
+    assert not control.sink_tables().finished
     had, epoch = run.offset.gtid, run.offset.epoch
     server.commit(("d.a", "put", 1, 1))
     begun = stream(server, control, epoch=str(epoch))

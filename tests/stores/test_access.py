@@ -146,8 +146,8 @@ def test_whatever_is_asked_of_a_store_that_does_not_answer(monkeypatch: pytest.M
         lambda: files.read("a"), lambda: files.identity("a"), lambda: files.has_folder("a"),
         lambda: list(files.below()), lambda: list(files.folders()), lambda: files.put("a", b"x"),
         lambda: files.delete("a"), lambda: files.open_input("a"), lambda: TableLog("s3a://b/l/t").refresh(),
-        lambda: find_newest(lake), lake.check_root, control.signals, control.requests, control.hint, control.finished,
-        lambda: control.write("a", {}), lambda: control.delete("a"),
+        lambda: find_newest(lake), lake.check_root, control.signals, control.requests, control.hint,
+        control.sink_tables, lambda: control.write("a", {}), lambda: control.delete("a"),
     ):  # fmt: skip
         with pytest.raises(StorageError, match=r"^s3a://b/l.* cannot be reached: .*error sending request"):
             ask()

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
+
 from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows
 from headgate.apply._rewrite import retype
 from headgate.carrier import ABSENT, META_DDL, Definition
@@ -60,6 +62,12 @@ class ChangelogTable:
     def has_other_layout(self) -> bool:
         """Whether the table has another layout than it should."""
         return self.delta.has_other_layout(self._layout)
+
+    def has_changes_until(self, epoch: int) -> bool:
+        """Return whether the table may have changes of a batch of this epoch or an earlier one."""
+        files = self.delta.snapshot(files=True).files.values()
+        bounds = [file.bounds(("_seq", "epoch"), pa.int64()) for file in files]
+        return any(known is None or known[0] <= epoch for known in bounds)
 
     def types(self) -> dict[str, str] | None:
         """Return the table's own columns, name → Spark type; None if there is no changelog yet."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -33,6 +33,7 @@ __all__ = [
     "Request",
     "Resnapshot",
     "Settle",
+    "SinkTables",
     "Trouble",
     "Waiting",
     "parse_request",
@@ -47,7 +48,7 @@ class ControlFile(StrEnum):
     """Names of the files besides signals."""
 
     HINT = "hint.json"  # an ``End``: a reader's last position
-    FINISHED = "finished.json"  # tables that the sinks hold completely
+    FINISHED = "finished.json"  # a ``SinkTables``
     MOVED = "moved.json"  # the last batch that met another server than it was planned on
     FORWARDED = "forwarded.json"  # the next message of the Kafka topic with signals
     NOTIFIED = "notified.json"  # by channel, the newest batch that it was notified of
@@ -95,11 +96,25 @@ SINK_SIGNALS: Final = tuple(_TYPES.values())
 
 
 @dataclass(frozen=True)
+class SinkTables:
+    """The sinks' tables, as ``finished.json`` has them."""
+
+    finished: frozenset[str] = frozenset()
+    """Those that they hold completely, and those that are suspended."""
+    stale: frozenset[str] = frozenset()
+    """Those of them whose rows are not valid until they are read again."""
+    settling: frozenset[str] = frozenset()
+    """Those of them whose rows are exact once later changes are applied."""
+
+
+@dataclass(frozen=True)
 class Trouble:
     """Planning fails since ``since_us`` (µs since 1970 UTC), and is retried."""
 
     error: str
     since_us: int
+    seconds: float = 0.0
+    """How long it has failed, by a clock that is never set."""
 
 
 @dataclass(frozen=True)
@@ -278,25 +293,21 @@ class ControlFolder:
         """Record a position in the log."""
         self.write(ControlFile.HINT, asdict(end))
 
-    def finished(self) -> frozenset[str]:
-        """Return the tables that the sinks hold completely."""
+    def sink_tables(self) -> SinkTables:
+        """Return the sinks' tables as they were last recorded."""
         content = self.read(ControlFile.FINISHED) or {}
-        return frozenset(str(table) for table in content.get("tables", ()))
+        return SinkTables(*(frozenset(map(str, content.get(name, ()))) for name in ("tables", "stale", "settling")))
 
-    def stale(self) -> frozenset[str]:
-        """Return those of :meth:`finished` that wait to be read again."""
-        content = self.read(ControlFile.FINISHED) or {}
-        return frozenset(str(table) for table in content.get("stale", ()))
-
-    def record_finished(self, tables: Iterable[str], stale: Iterable[str] = ()) -> None:
-        """Record the tables that the sinks hold completely, and those of them that wait to be read again."""
-        self.write(ControlFile.FINISHED, {"tables": sorted(tables), "stale": sorted(stale)})
+    def record_tables(self, tables: SinkTables) -> None:
+        """Record the sinks' tables."""
+        names = {"tables": tables.finished, "stale": tables.stale, "settling": tables.settling}
+        self.write(ControlFile.FINISHED, {name: sorted(ones) for name, ones in names.items()})
 
     def forget_position(self) -> None:
-        """Remove the sinks' position, finished tables and requests, and the position in the topic with signals; users'
-        signals stay.
+        """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic
+        with signals: those that were sent meanwhile are for this pipeline.
         """
-        for file in (ControlFile.HINT, ControlFile.FINISHED, ControlFile.FORWARDED):
+        for file in (ControlFile.HINT, ControlFile.FINISHED):
             self.delete(file)
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:
@@ -321,8 +332,11 @@ class ControlFolder:
     def trouble(self) -> Trouble | None:
         """Return why planning fails, if it does."""
         content = self._read_or_empty(ControlFile.TROUBLE)
-        since = content.get("since_us")
-        return Trouble(" ".join(str(content.get("error")).split()), since) if isinstance(since, int) else None
+        since, seconds = content.get("since_us"), content.get("seconds")
+        if not isinstance(since, int):
+            return None
+        error = " ".join(str(content.get("error")).split())
+        return Trouble(error, since, seconds if isinstance(seconds, (int, float)) else 0.0)
 
     def waiting(self) -> Waiting | None:
         """Return after which batch there was no work, if recorded."""

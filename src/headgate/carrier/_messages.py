@@ -190,6 +190,7 @@ class Header:
     patterns: tuple[str, ...] = ("*.*",)  # of the tables whose changes the batch has, as of its planning
     last_gtid: str = ""  # the newest transaction in ``gtid``; "": unknown
     last_us: int = 0  # its original commit time, µs since 1970 UTC
+    paused: bool = False  # a signal has paused table snapshots
 
     @property
     def applied(self) -> Applied:

@@ -19,10 +19,11 @@ from __future__ import annotations
 from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
 from headgate.decide._course import StatementOutcome
 from headgate.decide._decide import Decision, decide, reread_reason, suspend
-from headgate.decide._images import LACKS_ROWS
-from headgate.decide._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
+from headgate.decide._images import LACKS_CHANGES, LACKS_ROWS
+from headgate.decide._misfits import RESERVED_ANYWHERE, changed_setting
 
 __all__ = [
+    "LACKS_CHANGES",
     "LACKS_ROWS",
     "RESERVED_ANYWHERE",
     "Arrival",
@@ -31,10 +32,8 @@ __all__ = [
     "Policy",
     "StatementOutcome",
     "TableBefore",
+    "changed_setting",
     "decide",
-    "hook_name",
-    "refiltered",
-    "rehooked",
     "reread_reason",
     "suspend",
 ]

@@ -53,6 +53,7 @@ class TableBefore:
     target: Target | None = None  # the current table or its successor, if the batch needs it
     logged: Mapping[str, str] | None = None  # the changelog's columns, if the batch needs them: name → Spark type
     reread_requested: bool = False  # a re-read was requested and has not begun
+    is_log_outdated: bool = False  # the changelog has changes of the ledger's batches, and the row does not name it
 
     @property
     def state(self) -> State:
@@ -68,6 +69,12 @@ class TableBefore:
         if row.is_read:
             return row.version is None or self.target is None
         return row.since_epoch is not None and row.version is not None and self.target is None
+
+    @property
+    def lacks_changes(self) -> bool:
+        """Whether the changelog lacks changes of rows that were read: ``target.mode`` left it out when they came."""
+        row = self.row
+        return self.is_log_outdated and row is not None and (row.is_read or row.since_epoch is not None)
 
     @property
     def is_suspended(self) -> bool:
@@ -196,6 +203,15 @@ class Case:
         if is_running and (row is None or not (row.is_read or row.since_epoch == snapshot.since)):
             return True  # its earlier ranges came when ``target.mode`` left the table out
         return bool(self.arrival.parts) and self.before.lacks_rows(self.policy)
+
+    @property
+    def lacks_changes(self) -> bool:
+        """Whether the changelog lacks changes, and no snapshot appends all rows after them."""
+        snapshot = self.snapshot
+        if snapshot.restarts or snapshot.is_ahead:
+            return False
+        is_running = snapshot.event is EventKind.READS  # the rows of its earlier ranges are not in the changelog
+        return self.before.lacks_changes or (is_running and self.before.is_log_outdated)
 
     @property
     def complete_since(self) -> int:

@@ -24,6 +24,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | a history: partial images, another ``rows``, or another key, type or rule of a column | ``stopped`` | the same |
 | a re-read that would replace a table with kept rows | ``stopped`` | the same |
 | rows of a table that lacks earlier ones in the lake | suspended as ``stale``, read again | ``stopped`` |
+| a changelog that ``target.mode`` left out and takes back | suspended as ``stale``, read again | ``stopped`` |
 
 **A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
 range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:

@@ -16,6 +16,7 @@ from headgate.decide.states import EventKind
 from headgate.lake import ENDED, Form, State
 
 __all__ = [
+    "LACKS_CHANGES",
     "LACKS_ROWS",
     "leave_out_contradictions",
     "log_actions",
@@ -27,6 +28,8 @@ __all__ = [
 
 LACKS_ROWS: Final = "the lake lacks its earlier rows: its folder is gone, or target.mode left it out"
 """Why a table is read again."""
+LACKS_CHANGES: Final = "its changelog lacks changes: target.mode left it out when they came"
+"""The same."""
 
 
 def read_unreadable(course: TableCourse, case: Case) -> None:
@@ -47,7 +50,13 @@ def read_unreadable(course: TableCourse, case: Case) -> None:
 
 
 def read_gaps(course: TableCourse, case: Case) -> None:
-    """Suspend the table if the batch does not bring all rows that changed."""
+    """Suspend the table if the batch does not bring all rows that changed, or its changelog lacks earlier ones."""
+    _read_unseen(course, case)
+    if case.lacks_changes and not course.is_suspended:
+        course.read_again(LACKS_CHANGES)
+
+
+def _read_unseen(course: TableCourse, case: Case) -> None:
     unread, unseen = case.arrival.batch.unread.get(course.table), case.arrival.unseen
     if unseen is not None and unseen.excluded:
         course.add(TableEvent(EventKind.EXCLUDES, unseen.reason))

@@ -56,7 +56,7 @@ def compare(definition: Definition, target: Target, form: Form, *, restarts: boo
     :param restarts: every row of the table is read from this batch on.
     """
     lasting = target.form is Form.HISTORY
-    setting = _changed_setting(definition, target, form)
+    setting = changed_setting(definition, target, form)
     if setting is not None:
         raise Misfit(setting, lasting=lasting)
     difference = _difference(definition, target)
@@ -74,7 +74,7 @@ def compare(definition: Definition, target: Target, form: Form, *, restarts: boo
     return new
 
 
-def _changed_setting(definition: Definition, target: Target, form: Form) -> str | None:
+def changed_setting(definition: Definition, target: Target, form: Form) -> str | None:
     """Return which setting has changed since the target was written, if one has."""
     if target.form is not form:
         return f"{_FORMS[form]} is set, and the target was written with {_FORMS[target.form]}"

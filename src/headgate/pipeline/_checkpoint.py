@@ -1,4 +1,6 @@
-"""Spark's checkpoint after a loss of power. Spark syncs nothing of it.
+"""Spark's checkpoint: what it says of a stream that has ended, and its state after a loss of power.
+
+Spark syncs nothing of it.
 
 The end of a batch must outlast what the batch writes: else a run plans the next batch from an older end, and writes
 changes again. So it is synced before the batch writes anything. What is torn afterwards is the end of a batch that
@@ -17,12 +19,26 @@ from typing import Final
 from headgate.errors import TargetError
 from headgate.files import file_errors, sync
 
-__all__ = ["remove_torn_files", "sync_end"]
+__all__ = ["has_read_all", "remove_torn_files", "sync_end"]
 
 log = logging.getLogger("headgate")
 
 _LINES: Final = {"offsets": 3, "commits": 2}
 """Least number of lines in the files of a folder: a version, then JSON (``OffsetSeqLog``, ``CommitLog`` of Spark)."""
+
+
+def has_read_all(checkpoint: str) -> bool:
+    """Return whether a stream that has ended by itself has no table left to read; warn if it has.
+
+    :raises OffsetFormatError: the newest offset is damaged; a store's errors likewise.
+    """
+    from headgate.spark import TablesToRead
+
+    left = TablesToRead.read(checkpoint)
+    if left.tables:
+        reason = "a signal paused that: send resume-snapshot, then start again" if left.paused else "start again"
+        log.warning("%s: waiting to be read; %s", ", ".join(left.tables), reason)
+    return not left.tables
 
 
 def sync_end(checkpoint: Path, batch_id: int) -> None:

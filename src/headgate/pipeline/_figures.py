@@ -30,7 +30,17 @@ from headgate.status import (
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan
 
-__all__ = ["CurrentBatch", "FigureHistory", "Freshness", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
+__all__ = [
+    "CurrentBatch",
+    "FigureHistory",
+    "Freshness",
+    "Rates",
+    "RatesNow",
+    "as_of_after",
+    "count_transactions",
+    "past_moment",
+    "snapshot_status",
+]
 
 _RATE_SECONDS = 60.0
 """Rates are averages over this time, or over the run's life if that is shorter."""
@@ -412,3 +422,24 @@ def snapshot_status(tables: Mapping[str, TableStatus], rows_per_second: float | 
         rows_estimate=estimate,
         seconds_left=None if left is None else round(left, 1),
     )
+
+
+def past_moment(as_of_us: int | None, now_us: int) -> int | None:
+    """Return a moment as of which the lake is complete; None: unknown, also if a clock that was ahead made it."""
+    return None if as_of_us is None or as_of_us > now_us else as_of_us
+
+
+def as_of_after(report: BatchReport, before: int | None) -> int | None:
+    """Return as of when the lake is complete, after a batch; None: unknown. It never decreases.
+
+    :param before: the same before the batch.
+    """
+    as_of_us = report.planned_us
+    if report.behind:  # changes after its newest one are still missing
+        as_of_us = min(
+            as_of_us,
+            max(
+                (commits.newest_us for table_commits in report.commits.values() for commits in table_commits), default=0
+            ),
+        )
+    return max(as_of_us, before or 0) or None

@@ -30,7 +30,7 @@ from headgate.engine import build_session, end_session, find_error, jvm_ended, s
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, SparkFailedError, Transient, error_line
 from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
-from headgate.pipeline._checkpoint import remove_torn_files, sync_end
+from headgate.pipeline._checkpoint import has_read_all, remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
 from headgate.pipeline._files import known_error, lake_lock, temporary_folder
 from headgate.pipeline._image_folder import image_folder, remove_other_images
@@ -142,9 +142,10 @@ class Pipeline:
         on_start: Callable[[], None] | None = None,
         on_status: Callable[[Status], None] | None = None,
     ) -> bool:
-        """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early.
+        """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early, or if it ended
+        with tables that wait to be read, because a signal has paused that.
 
-        That is with ``once`` before the end, else before a first batch, unless there was nothing to do.
+        Early is with ``once`` before the end, else before a first batch, unless there was nothing to do.
 
         :param once: end when all tables are read and everything is applied that the server had executed at the start.
         :param resnapshot: patterns of tables to read again; each must match one.
@@ -240,7 +241,7 @@ class Pipeline:
                         names.finish(run.writer.ledger.last)
                     waiting = inbox.waiting()
                     is_idle = waiting is not None and waiting.seen_us >= begun_us
-                    return run.ended or (not ends and (applied or is_idle))
+                    return has_read_all(self.lake.checkpoint) if run.ended else not ends and (applied or is_idle)
                 if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)
@@ -249,7 +250,7 @@ class Pipeline:
                     continue
                 trouble = inbox.trouble()
                 is_current = trouble is not None and trouble.since_us >= begun_us
-                unplanned = time.time() - trouble.since_us / 1e6 if trouble is not None and is_current else 0.0
+                unplanned = trouble.seconds if trouble is not None and is_current else 0.0
                 wait = retries.pause(error, moved=batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error
@@ -387,7 +388,7 @@ class _Run:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         self._freshness = 0.0 if once else freshness_seconds(self.config, self.lake)
-        self._changed_settings.request_rereads()
+        self._changed_settings.request_rereads(self.spark)
         try:
             query = self._start(once)
         except Py4JJavaError as error:  # such as a planner's process that ended

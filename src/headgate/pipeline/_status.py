@@ -16,7 +16,8 @@ status is not ``idle`` any more, and has an error.
 Lag. ``as_of_us`` is the moment as of which the lake is complete: the planning of the newest batch (its newest change,
 if its size was limited and there is more), or now, while the planner waits. The lag is the time since then, so the lake
 is never further behind. Transactions are the known missing ones: those that the server had executed at the newest
-planning and the lake does not have. There may be more, unless the planner waits.
+planning and the lake does not have. There may be more, unless the planner waits. A moment later than now is unknown: a
+clock that was ahead made it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble, Waiting
 from headgate.control import SignalState
@@ -41,7 +42,9 @@ from headgate.pipeline._figures import (
     FigureHistory,
     Freshness,
     Rates,
+    as_of_after,
     count_transactions,
+    past_moment,
     snapshot_status,
 )
 from headgate.sinks import BatchReport, Progress
@@ -70,6 +73,8 @@ if TYPE_CHECKING:
     from headgate.spark import BatchPlan
 
 __all__ = ["StatusWriter", "record_failure"]
+
+_M = TypeVar("_M", Status, TableStatus)
 
 log = logging.getLogger("headgate")
 
@@ -113,7 +118,6 @@ class StatusWriter(Progress):
         self._phase: Phase = "starting"
         self._phase_us = wall_us()
         self._plannable_us = wall_us()  # since when the next batch could be planned
-        self._paused = False
         self._waits_for: str | None = None
         self._under_way: CurrentBatch | None = None
         self._epoch = 0  # of the newest batch of this query
@@ -335,10 +339,11 @@ class StatusWriter(Progress):
             update={
                 "batch": before.batch.model_copy(update={"replayed": True}) if known and before.batch else batch,
                 "batches": before.batches + (not report.replayed),
-                "as_of_us": _as_of(report, before.as_of_us),
+                "as_of_us": as_of_after(report, past_moment(before.as_of_us, self._wall_us())),
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
                 "writes": _writes(report, before.writes),
+                "paused": report.paused,
                 "signals": tuple(map(SignalStatus.of, report.answers)),
             }
         )
@@ -369,7 +374,7 @@ class StatusWriter(Progress):
             "state": "idle" if waits else "running",
             "error": self._error or (self._trouble and self._trouble.error) or self._silence(),
             "activity": self._activity(tables),
-            "as_of_us": now_us if waits else self._status.as_of_us,
+            "as_of_us": now_us if waits else past_moment(self._status.as_of_us, now_us),
             "freshness": self._freshness.at(self._clock()),
             "history": self._history.status(),
             "files": sum(files.values(), FilesStatus()) if files else self._status.files,
@@ -387,8 +392,8 @@ class StatusWriter(Progress):
         """Return the seconds since ``as_of_us``; None: not known."""
         if self._phase == "waiting":
             return 0.0
-        as_of = self._status.as_of_us
-        return None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
+        as_of = past_moment(self._status.as_of_us, now_us)
+        return None if as_of is None else round((now_us - as_of) / 1e6, 3)
 
     def _silence(self) -> str | None:
         """Return that the server may not answer the planner, if that is the newest that is known of it."""
@@ -403,7 +408,7 @@ class StatusWriter(Progress):
         return Activity(
             phase=self._phase,
             since_us=self._phase_us,
-            paused=self._paused and self._phase == "waiting",
+            paused=self._status.paused and self._phase == "waiting",
             waits_for=self._waits_for if self._phase == "stopping" else None,
         )
 
@@ -471,7 +476,8 @@ class StatusWriter(Progress):
                 waits = waiting is not None and not is_late and self._trouble is None
                 self._enter("waiting" if waits else "planning")
             if self._phase == "waiting" and waiting is not None:
-                self._error, self._paused = None, waiting.paused
+                self._error = None
+                self._status = _with(self._status, paused=waiting.paused)
                 self._freshness.follow(waiting.seen_us)
 
     def _take_trouble(self, trouble: Trouble | None) -> None:
@@ -512,10 +518,11 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         started_us=now_us,
         updated_us=now_us,
         state="running",
-        as_of_us=before.as_of_us if before else None,
+        as_of_us=past_moment(before.as_of_us, now_us) if before else None,
         batch=before.batch if before else None,
         tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
         files=before.files if before else None,
+        paused=before is not None and before.paused,
         signals=tuple(one for one in before.signals if one.state is not SignalState.SENT) if before else (),
         recent=before.recent if before else (),
         warnings=before.warnings if before else (),
@@ -570,20 +577,7 @@ def _writes(report: BatchReport, before: dict[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _with(table: TableStatus, **values: Any) -> TableStatus:
-    if all(getattr(table, name) == value for name, value in values.items()):
-        return table
-    return table.model_copy(update=values)
-
-
-def _as_of(report: BatchReport, before: int | None) -> int | None:
-    """Return as of when the lake is complete, after a batch; None: unknown. It never decreases."""
-    as_of_us = report.planned_us
-    if report.behind:  # changes after its newest one are still missing
-        as_of_us = min(
-            as_of_us,
-            max(
-                (commits.newest_us for table_commits in report.commits.values() for commits in table_commits), default=0
-            ),
-        )
-    return max(as_of_us, before or 0) or None
+def _with(model: _M, **values: Any) -> _M:
+    if all(getattr(model, name) == value for name, value in values.items()):
+        return model
+    return model.model_copy(update=values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, sent_at
+from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, SinkTables, sent_at
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
 from headgate.decide import Decision
@@ -14,8 +14,8 @@ from headgate.positions import NOTHING, Position, parse_position
 
 __all__ = ["PlannerMessages"]
 
-_READ_AGAIN: Final = (State.STALE, State.EXCLUDED, State.SETTLING)
-"""States of tables that a stream without its checkpoint reads again."""
+_READ_AGAIN: Final = (State.STALE, State.EXCLUDED)
+"""States of tables that wait to be read again: excluded ones only if the patterns include them again."""
 
 
 class PlannerMessages:
@@ -23,7 +23,7 @@ class PlannerMessages:
 
     def __init__(self, inbox: ControlFolder) -> None:
         self._inbox = inbox
-        self._finished: tuple[list[str], list[str]] | None = None
+        self._recorded: SinkTables | None = None
         self._has_position = False
 
     def pending_rereads(self) -> TablePatterns | None:
@@ -93,14 +93,18 @@ class PlannerMessages:
             self._report_finished(states)
 
     def _report_finished(self, states: Mapping[str, TableState]) -> None:
-        # For the planner, suspended tables are finished too: their re-read was requested. A stream that has lost its
-        # checkpoint has lost the requests that it took, too, and the patterns that left tables out, so it must know
-        # which tables it has to read if the patterns include them. It has also lost the windows of those that settle.
-        tables = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
-        finished = tables, [table for table in tables if states[table].state in _READ_AGAIN]
-        if finished != self._finished:
-            self._inbox.record_finished(*finished)
-            self._finished = finished
+        # For the planner, suspended tables are finished too: their re-read was requested. It must know which ones wait:
+        # a request finds nothing to read while the account cannot see its table. A stream that has lost its checkpoint
+        # has lost the requests that it took, too, the patterns that left tables out, and the windows of those that
+        # settle.
+        tables = SinkTables(
+            frozenset(table for table, state in states.items() if state.is_read or state.is_suspended),
+            frozenset(table for table, state in states.items() if state.state in _READ_AGAIN),
+            frozenset(table for table, state in states.items() if state.state == State.SETTLING),
+        )
+        if tables != self._recorded:
+            self._inbox.record_tables(tables)
+            self._recorded = tables
 
 
 def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> Position:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from headgate.carrier import SINK_SIGNALS, Batch, Commits
 from headgate.control import Notification, SignalAnswer
@@ -13,6 +14,10 @@ from headgate.lake import MergedState, TableState, WriteMethod
 __all__ = ["BatchReport", "Progress", "log_signals"]
 
 log = logging.getLogger("headgate")
+
+
+_EFFECTS: Final = {"pause-snapshot": "reading tables is paused", "resume-snapshot": "reading tables is not paused"}
+"""Effects of signals that name no tables."""
 
 
 class Progress:
@@ -55,6 +60,7 @@ class BatchReport:
     """How the batch's rows were written to each current table."""
     merged: tuple[MergedState, ...] = ()
     """The merged tables after the batch."""
+    paused: bool = False  # a signal has paused table snapshots
     answers: tuple[SignalAnswer, ...] = ()
     """What became of users' signals, newest first, also of earlier batches."""
 
@@ -81,6 +87,7 @@ class BatchReport:
             replayed=replayed,
             start=header.start,
             behind=header.behind,
+            paused=header.paused,
             notifications=notifications,
         )
         for table, parts in batch.parts.items():
@@ -103,5 +110,6 @@ def log_signals(batch: Batch) -> None:
         elif action.get("message"):
             log.info("signal %s: %s", action.get("id"), action["message"])
         elif action.get("type") not in SINK_SIGNALS:
-            tables = ", ".join(action.get("tables") or ()) or "nothing to do"
-            log.info("signal %s: %s: %s", action.get("id"), action.get("type"), tables)
+            kind = str(action.get("type"))
+            effect = _EFFECTS.get(kind) or ", ".join(action.get("tables") or ()) or "nothing to do"
+            log.info("signal %s: %s: %s", action.get("id"), kind, effect)

@@ -35,7 +35,17 @@ from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, Upserts
 from headgate.carrier import Batch, ControlFolder, decode
 from headgate.config import KafkaTargetConfig, TargetConfig
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
-from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide, suspend
+from headgate.decide import (
+    LACKS_CHANGES,
+    LACKS_ROWS,
+    Arrival,
+    Decision,
+    Divergence,
+    Policy,
+    TableBefore,
+    decide,
+    suspend,
+)
 from headgate.errors import TargetError
 from headgate.kafka import KafkaTarget
 from headgate.lake import (
@@ -158,11 +168,27 @@ class BatchWriter:
                 self._other_layout.add(table)
             self._checked.add(table)
 
-    def lacking(self) -> list[str]:
-        """Return the checked tables whose rows the ledger counts as read, and the lake lacks."""
-        states = self.ledger.tables()
-        befores = {table: TableBefore(states.get(table), self.targets.get(table)) for table in sorted(self._checked)}
-        return [table for table, before in befores.items() if before.lacks_rows(self._policy(table))]
+    def lacking(self, spark: SparkSession) -> dict[str, str]:
+        """Return why checked tables have to be read again: the lake lacks rows that the ledger counts as read, or
+        changes.
+        """
+        states, reasons = self.ledger.tables(), {}
+        for table in sorted(self._checked):
+            row = states.get(table)
+            is_outdated = self._is_log_outdated(spark, table, row)
+            before = TableBefore(row, self.targets.get(table), is_log_outdated=is_outdated)
+            if before.lacks_rows(self._policy(table)):
+                reasons[table] = LACKS_ROWS
+            elif before.lacks_changes:
+                reasons[table] = LACKS_CHANGES
+        return reasons
+
+    def _is_log_outdated(self, spark: SparkSession, table: str, row: TableState | None) -> bool:
+        """Return whether a changelog has changes of the ledger's batches, and the newest row does not name it."""
+        last = self.ledger.last
+        if last is None or row is None or row.changelog_version is not None or not self._policy(table).changelog:
+            return False
+        return self._changelog(spark, table).has_changes_until(last.epoch)
 
     def newest_epoch(self, spark: SparkSession) -> int:
         """Return the epoch of the newest batch that wrote a checked table, or another one of the ledger, in the ledger
@@ -475,7 +501,7 @@ class BatchWriter:
             target = self._current(spark, table).describe()
         if policy.changelog and has_rows:
             logged = self._changelog(spark, table).types()
-        return TableBefore(row, target, logged, reread_requested)
+        return TableBefore(row, target, logged, reread_requested, self._is_log_outdated(spark, table, row))
 
     def _write_tables(
         self, spark: SparkSession, batch: Batch, decisions: list[Decision]

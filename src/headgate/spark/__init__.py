@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark._batch_plan import BatchPlan, PlannedTable
+from headgate.spark._batch_plan import BatchPlan, PlannedTable, TablesToRead
 from headgate.spark._carried import carrier_rows
 from headgate.spark._notes import Notes
 from headgate.spark._options import OPTION_HELP, Options
@@ -29,6 +29,7 @@ __all__ = [
     "ServerState",
     "SourceServer",
     "TablesAsOf",
+    "TablesToRead",
     "Task",
     "Unread",
     "carrier_rows",

@@ -1,4 +1,4 @@
-"""What a batch reads, for display: from its offset, which Spark has written to the checkpoint when the batch runs."""
+"""What a batch reads, for display, and what a stream has left to read: from the offsets in Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from headgate.carrier import ControlFolder
 from headgate.errors import HeadgateError
 from headgate.offsets import SourceOffset
 from headgate.spark._notes import Notes
+from headgate.stores import folder_of
 
-__all__ = ["BatchPlan", "PlannedTable"]
+__all__ = ["BatchPlan", "PlannedTable", "TablesToRead"]
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,40 @@ class BatchPlan:
         return None
 
 
+@dataclass(frozen=True)
+class TablesToRead:
+    """Tables whose chunks a stream has not handed out after its newest batch."""
+
+    tables: tuple[str, ...] = ()
+    paused: bool = False
+    """Whether a signal has paused table snapshots."""
+
+    @classmethod
+    def read(cls, checkpoint: str) -> TablesToRead:
+        """Return them from Spark's checkpoint.
+
+        :raises OffsetFormatError: the newest offset is damaged; a store's errors likewise.
+        """
+        folder = f"{checkpoint}/offsets"
+        names = [file.name.rpartition("/")[2] for file in folder_of(folder).files()]
+        newest = max((int(name) for name in names if name.isdigit()), default=None)
+        text = None if newest is None else ControlFolder(folder).text(str(newest))
+        if text is None:
+            return cls()
+        offset = _parse(text)
+        tables = tuple(read.table for read in offset.snapshot.tables if read.is_pending)
+        return cls(tables, Notes.from_dict(offset.signals).paused)
+
+
+def _parse(text: str) -> SourceOffset:
+    """Parse the offset of a stream's only source: Spark's file has a version, metadata, and a JSON line per source."""
+    return SourceOffset.from_json(text.rstrip("\n").rpartition("\n")[2])
+
+
 def _offset(folder: ControlFolder, batch_id: int) -> SourceOffset | None:
-    """Return the offset of a stream's only source: Spark's file has a version, metadata, and a JSON line per source."""
+    """Return a batch's end; None if it is not there, or cannot be read."""
     try:
         text = folder.text(str(batch_id))
-        return None if text is None else SourceOffset.from_json(text.rstrip("\n").rpartition("\n")[2])
+        return None if text is None else _parse(text)
     except (HeadgateError, OSError, ValueError):
         return None

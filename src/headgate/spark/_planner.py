@@ -233,18 +233,27 @@ class Planner:
 
     def _retried(self, work: Callable[[], _T]) -> _T:
         """Return ``work()``, retried: Spark ends a query when its planner raises."""
-        result = self._retry.call(work, self._failed)
+        begun = self._clock()
+        try:
+            result = self._retry.call(work, lambda error: self._failed(error, begun))
+        except HeadgateError as error:  # a run counts the time until the last try, too
+            if self._failing_since_us is not None:
+                self._record_trouble(error, self._failing_since_us, begun)
+            raise
         if self._control is not None and (self._failing_since_us is not None or not self._succeeded):
             self._control.forget(ControlFile.TROUBLE)  # also that of a killed planner
         self._failing_since_us, self._succeeded = None, True
         return result
 
-    def _failed(self, error: HeadgateError) -> None:
+    def _record_trouble(self, error: HeadgateError, since_us: int, begun: float) -> None:
+        if self._control is not None:
+            self._control.record_state(Trouble(error_line(error), since_us, self._clock() - begun))
+
+    def _failed(self, error: HeadgateError, begun: float) -> None:
         log.info("retrying the planning: %s", error)
         if self._failing_since_us is None:
             self._failing_since_us = self._wall_us()
-        if self._control is not None:
-            self._control.record_state(Trouble(error_line(error), self._failing_since_us))
+        self._record_trouble(error, self._failing_since_us, begun)
         self._server.drop()  # also if the server is behind: the next connection may reach another one
 
     def _wait(self) -> None:
@@ -317,20 +326,22 @@ class Planner:
         had = parse_position(applied.gtid)
         self._history.resume(applied, state)
         if state.purged <= had:
-            return had, self._control.finished()
+            return had, self._control.sink_tables().finished
         reads_nothing = self._options.snapshot_mode == "no_data"
         consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
         log.warning("the server has purged log after the sinks' position: %s", consequence)
         return None
 
     def _stale(self, *, resumed: bool) -> list[str]:
-        """Return the tables that wait to be read again. The requests for that were taken into the lost checkpoint.
+        """Return the tables that wait to be read again, or settle. The requests for that, and the windows, were taken
+        into the lost checkpoint.
 
         :param resumed: whether the stream continues at the sinks' position.
         """
         if self._control is None or not resumed:
             return []
-        return sorted(self._control.stale() & self._server.tables(self._patterns).keys())
+        sinks = self._control.sink_tables()
+        return sorted((sinks.stale | sinks.settling) & self._server.tables(self._patterns).keys())
 
     def _start_position(self, start: str | None, state: ServerState) -> Position:
         """Return what counts as already read at an option ``start``."""
@@ -440,8 +451,8 @@ class Planner:
     def _take_requests(self, planning: _Planning) -> SnapshotPlan:
         """Third stage: determine the tables to read, including the requests."""
         start, had, state = planning.start, planning.had, planning.state
-        finished = self._control.finished() if self._control is not None else None
-        settings = self._settings(planning.epoch, position=str(state.executed), finished=finished)
+        sinks = self._control.sink_tables() if self._control is not None else None
+        settings = self._settings(planning.epoch, position=str(state.executed), sinks=sinks)
         plan = SnapshotPlan(settings, start.snapshot, planning.notes, is_first=planning.begins is not None)
         has_changes = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns

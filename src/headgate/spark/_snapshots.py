@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headgate.carrier import SinkTables
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.errors import ConfigError, DefiniteServerError, TransientServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotRequest, SnapshotState, TableRead
@@ -54,8 +55,13 @@ class PlanSettings:
     """Whether live changes wait for the stream's first snapshot (``snapshot_cut = "start"``)."""
     position: str = ""
     """The server's GTID set at this planning, for messages."""
-    finished: frozenset[str] | None = None
-    """Tables that the sinks hold completely; None: there are no sinks."""
+    sinks: SinkTables | None = None
+    """The sinks' tables; None: there are no sinks."""
+
+    @property
+    def finished(self) -> frozenset[str] | None:
+        """Tables that the sinks hold completely; None: there are no sinks."""
+        return None if self.sinks is None else self.sinks.finished
 
     def request_for(self, table: str, filter: str | None = None, **more: Any) -> SnapshotRequest:  # noqa: A002 - SQL's own word
         """Return the settings to read the wanted rows of a table, or, with a filter, a part of them."""

@@ -222,6 +222,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         end.tables,
         last.gtid,
         last.ts_us,
+        notes.paused,
     )
 
 

@@ -340,9 +340,10 @@ class Status(_Model):
 
     ``as_of_us``: the lake has everything that the server had committed at this time; None: not known yet. ``writes``:
     by :class:`~headgate.lake.WriteMethod`, how often this run wrote a batch into a current table that way. ``batch``:
-    the newest. ``recent``: the last ones, newest first; a long ``gtid`` of theirs is cut at its beginning. ``signals``:
-    those that a batch has taken, newest first; :func:`read_status` adds those that none has. ``files``: of all tables,
-    headgate's own included. ``requests``: None for a lake that is a folder.
+    the newest. ``paused``: a signal has paused table snapshots. ``recent``: the last ones, newest first; a long
+    ``gtid`` of theirs is cut at its beginning. ``signals``: those that a batch has taken, newest first;
+    :func:`read_status` adds those that none has. ``files``: of all tables, headgate's own included. ``requests``: None
+    for a lake that is a folder.
     """
 
     v: Literal[2] = 2
@@ -371,6 +372,7 @@ class Status(_Model):
     requests: RequestsStatus | None = None
     snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
+    paused: bool = False
     signals: tuple[SignalStatus, ...] = ()
     recent: tuple[BatchStatus, ...] = ()
     warnings: tuple[WarningStatus, ...] = ()

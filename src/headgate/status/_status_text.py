@@ -161,9 +161,13 @@ def figures_text(status: Status) -> str:
 
 
 def progress_lines(status: Status) -> list[str]:
-    """Return the progress of a run apart from its activity: of the snapshot, of key indexes, of messages to Kafka."""
+    """Return the progress of a run apart from its activity: of the snapshot, of key indexes, of messages to Kafka; also
+    whether reading is paused, unless the activity says so.
+    """
+    activity = status.activity
+    paused = "reading tables is paused" if status.paused and not (activity and activity.paused) else ""
     snapshot = snapshot_text(status.snapshot) if status.activity is not None and status.snapshot is not None else ""
-    return [*filter(None, [snapshot, index_text(status.index), kafka_text(status.kafka)])]
+    return [*filter(None, [paused, snapshot, index_text(status.index), kafka_text(status.kafka)])]
 
 
 def progress_text(rows: int, estimate: int | None) -> str:

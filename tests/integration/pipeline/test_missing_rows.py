@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.config import SnapshotMode
 from headgate.lake import newest_row
+from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
-from tests.integration.runs import Runs
+from tests.integration.outside import logged
+from tests.integration.runs import Runs, killed_before_the_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +66,54 @@ def test_a_mode_that_was_left_out_for_some_batches_begins_again(runs: Runs) -> N
     check(runs)
 
 
+def from_changelog(runs: Runs, table: str) -> tuple[dict[int, tuple[int, int | None]], list[int]]:
+    """The rows that a table's logged changes lead to, and the keys of those that were read."""
+    rows: dict[int, tuple[int, int | None]] = {}
+    changes = logged(runs.lake.changelog(f"{runs.db}.{table}"))
+    for change in changes:
+        if change["_op"] == "d":
+            del rows[change["id"]]
+        else:
+            rows[change["id"]] = (change["v"], change["n"])
+    return rows, [change["id"] for change in changes if change["_op"] == "r"]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_changelog_that_was_left_out_for_some_batches_continues_with_all_rows(
+    runs: Runs, caplog: pytest.LogCaptureFixture, changes: bool
+) -> None:
+    runs.modes = BOTH
+    runs.run()
+    runs.modes = '["current"]'
+    runs.do("UPDATE changing SET v = 77 WHERE id < 5")
+    runs.run()
+    runs.modes = BOTH
+    if changes:
+        runs.do("UPDATE changing SET v = v + 1 WHERE id > 50")
+    runs.run()
+    check(runs)
+    rows, read = from_changelog(runs, "changing")
+    assert rows == runs.source(f"{runs.db}.changing")
+    assert len(read) == 120
+    assert len(from_changelog(runs, "quiet")[1]) == 60, "nothing of it is missing"
+    assert "changing is read again: its changelog lacks changes: target.mode left it out when they came" in caplog.text
+    runs.do("UPDATE changing SET v = 78 WHERE id < 5")
+    runs.run()
+    assert from_changelog(runs, "changing") == (runs.source(f"{runs.db}.changing"), read), "it is read once"
+
+
+def test_a_changelog_that_is_added_begins_with_the_next_change(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.run()
+    runs.modes = BOTH
+    runs.do("UPDATE changing SET v = 77 WHERE id < 5")
+    with killed_before_the_ledger(monkeypatch):
+        runs.run()
+    runs.run()
+    check(runs)
+    assert from_changelog(runs, "changing")[1] == [], "the batch that was repeated had begun it"
+    assert len(from_changelog(runs, "changing")[0]) == 4
+
+
 def test_a_folder_that_is_gone_is_made_again(runs: Runs) -> None:
     runs.run()
     for name in ("changing", "quiet"):
@@ -99,3 +150,19 @@ def test_nothing_is_read_if_the_configuration_reads_nothing(runs: Runs, caplog: 
     runs.run()
     assert "again" not in caplog.text
     assert runs.spark.read.format("delta").load(runs.lake.current(f"{runs.db}.changing")).count() == 4
+
+
+@pytest.mark.parametrize("mode", ["initial", "initial_only"])
+def test_a_run_that_ends_while_reading_is_paused_says_so(
+    runs: Runs, caplog: pytest.LogCaptureFixture, mode: SnapshotMode
+) -> None:
+    def run() -> bool:
+        return Pipeline(runs.config(), runs.spark, snapshot_mode=mode).run(once=True)
+
+    runs.signal("pause-snapshot")
+    assert not run()
+    assert f"{runs.db}.changing, {runs.db}.quiet: waiting to be read; a signal paused that" in caplog.text
+    assert not run(), "the next one has nothing to do"
+    runs.signal("resume-snapshot")
+    assert run()
+    check(runs)

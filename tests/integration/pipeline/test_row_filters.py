@@ -78,6 +78,29 @@ def test_a_changed_filter_reads_the_table_again_without_any_change(
     assert "read again" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [('[columns."{0}"]\nv = "null"\n', {(None, None)}), ('[tables."{0}"]\ndeletes = "mark"\n', {(1, None, False)})],
+)
+def test_a_changed_setting_reads_the_table_again_without_any_change(
+    runs: Runs, caplog: pytest.LogCaptureFixture, more: str, shown: set[tuple[object, ...]]
+) -> None:
+    runs.more = ""
+    table = runs.table("t", rows=60)
+    runs.do("UPDATE t SET v = 1")
+    runs.run()
+    assert {*runs.rows(table).values()} == {(1, None)}
+    runs.more = more.format(table)
+    runs.run()
+    assert f"{table} is read again: " in caplog.text
+    assert (len(runs.rows(table)), {*runs.rows(table).values()}, runs.state(table)) == (60, shown, "live")
+    caplog.clear()
+    runs.do("DELETE FROM t WHERE id > 50")
+    runs.run()
+    assert "read again" not in caplog.text
+    assert runs.state(table) == "live"
+
+
 @pytest.mark.long
 def test_a_history_has_the_versions_that_pass(runs: Runs, mysql_server: MySQLServer) -> None:
     """As of each batch it is MySQL's WHERE of then: a row that leaves ends its version, one that enters begins one."""

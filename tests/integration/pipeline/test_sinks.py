@@ -433,7 +433,7 @@ def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_
         "reason": "altered",
         "whole_table": whole_table,
     }
-    assert bench.writer.inbox.finished() == frozenset()
+    assert bench.writer.inbox.sink_tables().finished == frozenset()
 
 
 def test_killed_after_rows_that_the_replay_does_not_have(bench: Bench) -> None:
@@ -458,7 +458,7 @@ def test_what_is_handed_back(bench: Bench) -> None:
     batch.actions = [{"id": "1", "type": "resnapshot"}]
     bench.write(batch)
     assert bench.writer.inbox.signals() == {}
-    assert bench.writer.inbox.finished() == {NAME}
+    assert bench.writer.inbox.sink_tables().finished == {NAME}
     hint = bench.writer.inbox.read("hint.json")
     position = {"server_uuid": UUID, "file": "binlog.000001", "pos": 4}
     assert hint == {"gtid": f"{UUID}:1", **position, "created_s": 0}

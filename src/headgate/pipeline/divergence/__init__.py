@@ -4,7 +4,7 @@
 ``_detectors``          those of a run
 ``_join``               several as one: the most serious cause of each table
 ``_foreign_keys``       cascades, which the log does not have
-``_changed_settings``   another ``rows`` or hook than before
+``_changed_settings``   other settings than before: ``rows``, hook, deletes, rules of columns
 ``_skips``              operations that are skipped
 ``_unfollowed_tables``  patterns that no longer include a table
 ``_hidden_columns``     columns that the user must not read

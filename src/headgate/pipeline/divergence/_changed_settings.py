@@ -1,29 +1,44 @@
-"""Tables whose ``rows`` or hook changed since their rows were written, or whose rows were not written.
+"""Tables that other settings would have written otherwise, or whose rows were not written.
 
-A changed expression or function does not show in the log: a row that fails the new expression has no image any more,
-one that passes only the new one has none yet, and a row of which the new function makes another has none either. So
-each run compares the tables' properties with the configuration before its first batch. A re-read is requested for a
-table with another expression or function, also if nothing changes at the source. The first batch of the run suspends
-the table, unless the re-read begins in it. The table is made again when its first rows come (``decide/_columns.py``). A
-replay of that batch finds the same.
+A changed setting does not show in the log. A row that fails a new expression (``rows``) has no image any more, one that
+passes only the new one has none yet, and a row of which a new function makes another, or a new rule of ``[columns]``
+hides a value, has none either. So each run compares the tables' properties with the configuration before its first
+batch, by the rule that decides for images, too (``decide.changed_setting``). A re-read is requested for a table with
+other settings, also if nothing changes at the source. The first batch of the run suspends the table, unless the re-read
+begins in it. The table is made again when its first rows come (``decide/_columns.py``). A replay of that batch finds
+the same.
+
+The columns are compared as the target names them at its source: the server may be ahead of the batches. The next change
+settles what that does not show: columns behind a hook, those of a table that ignores changes of columns, a column that
+is no longer excluded, a chosen key, and settings of types.
 
 The rows of a table may be missing because its folder was removed, or because an earlier run had no ``current`` and no
 ``history`` in ``target.mode``. Such a table is read again, too; the next change of it would suspend it
-(``decide/_decide.py``).
+(``decide/_decide.py``). So is one whose changelog an earlier run left out of ``target.mode`` while it changed: the rows
+that are read stand in the changelog after the gap.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from headgate.carrier import Batch, Resnapshot
-from headgate.catalog import exact_pattern
+from headgate.carrier import Batch, CarriedColumn, Definition, Resnapshot
+from headgate.catalog import Column, TableDef, exact_pattern
+from headgate.columns import target_table
 from headgate.config import PipelineConfig
-from headgate.decide import LACKS_ROWS, Divergence, hook_name, refiltered, rehooked, reread_reason
+from headgate.decide import Divergence, changed_setting, reread_reason
+from headgate.errors import UnsupportedError
 from headgate.lake import Target, short_name
+from headgate.names import split_table
 from headgate.pipeline._table_policy import table_policy
+from headgate.policies import Policies
 from headgate.sinks import BatchWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ChangedSettings"]
 
@@ -31,7 +46,7 @@ log = logging.getLogger("headgate")
 
 
 class ChangedSettings:
-    """Detector, for one run, of tables whose rows were written by another ``rows`` or hook than the configuration's.
+    """Detector, for one run, of tables that were written by other settings than the configuration's.
 
     :param writer: has checked the tables.
     """
@@ -40,11 +55,11 @@ class ChangedSettings:
         self._config, self._writer = config, writer
         self._compared = False
 
-    def request_rereads(self) -> None:
+    def request_rereads(self, spark: SparkSession) -> None:
         """Request re-reads of these tables, if they are not suspended and ``schema_changes`` allows it."""
         ledger = self._writer.ledger
         states, epoch = ledger.tables(), ledger.last.epoch if ledger.last else 0
-        reasons = dict.fromkeys(self._writer.lacking(), LACKS_ROWS) | self.changed(self._writer.targets)
+        reasons = self._writer.lacking(spark) | self.changed(self._writer.targets)
         for table in sorted(states.keys() & reasons):
             reason = reread_reason(states[table], reasons[table], table_policy(self._config, table))
             if reason is not None:
@@ -65,13 +80,39 @@ class ChangedSettings:
 
         :param written: the current tables.
         """
-        policies = self._config.policies()
+        policies, states = self._config.policies(), self._writer.ledger.tables()
         reasons: dict[str, str] = {}
         for table, target in written.items():
-            wanted = policies.of(table)
-            hooks = hook_name(target.hook), wanted.hook.spelled if wanted.hook is not None else ""
-            if target.rows != wanted.rows:
-                reasons[table] = refiltered(target.rows, wanted.rows)
-            elif hooks[0] != hooks[1]:
-                reasons[table] = rehooked(*hooks)
+            ignores = table in states and bool(states[table].ignored)
+            definition = _wanted(table, Target({}) if ignores else target, policies.of(table))
+            policy = table_policy(self._config, table)
+            reason = changed_setting(definition, target, policy.form or target.form)
+            if reason is None and not (ignores or definition.hook):
+                reason = _removed(definition, target)
+            if reason is not None:
+                reasons[table] = reason
         return reasons
+
+
+def _wanted(table: str, target: Target, policies: Policies) -> Definition:
+    """Return the definition by which a table's columns would be written now; without columns behind a hook, or if they
+    cannot be written so.
+    """
+    hook = policies.hook.spelled if policies.hook is not None else ""
+    names = {name: column.source_name or name for name, column in target.columns.items()}
+    key = tuple(place for name in target.key for place, known in enumerate(names) if known == name)
+    source = TableDef(*split_table(table), tuple(Column(name, "") for name in names.values()), key)
+    columns: tuple[Column, ...] = ()
+    if not hook:
+        with suppress(UnsupportedError):  # a rule hides values of the key that the table had
+            columns = target_table(source, policies).columns
+    carried = (CarriedColumn(one.name, "", "", rule=one.rule, source_name=one.source_name) for one in columns)
+    return Definition(table, target.key, tuple(carried), policies.rows, hook=hook)
+
+
+def _removed(definition: Definition, target: Target) -> str | None:
+    """Return the column of the target that a rule excludes or renames; None: there is none."""
+    if not definition.columns:
+        return None
+    left = (name for name in target.columns if name not in definition.types)
+    return next((f"column {name} is excluded, or has another name, by [columns]" for name in left), None)
