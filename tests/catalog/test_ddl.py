@@ -496,6 +496,7 @@ def test_dropping_the_primary_key_by_its_index_may_change_what_a_row_is() -> Non
         ("ALTER TABLE t COMMENT 'REFERENCES u (id) ON DELETE CASCADE'", False),
         ("ALTER TABLE t ADD d TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, ADD FOREIGN KEY (p) REFERENCES u (id)", False),
         ('ALTER TABLE t ADD `REFERENCES` INT, COMMENT "it\'s" /* ON DELETE CASCADE */', False),
+        ("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES u (id)\u00a0ON\u00a0DELETE\u00a0CASCADE", True),
         ("ALTER TABLE `t ADD FOREIGN KEY (p) REFERENCES u (id) ON DELETE CASCADE", True),
     ],
 )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 
-from headgate.catalog._charset_data import COLLATIONS
+from headgate.catalog._charset_data import COLLATIONS, WHITE_NO_BREAK_SPACE
 from headgate.catalog._code_tables import MULTI_BYTE, SINGLE_BYTE, multi_byte_table, single_byte_text
 from headgate.errors import UnsupportedError
 
-__all__ = ["COLLATIONS", "decode_statement", "decode_text", "normalise"]
+__all__ = ["COLLATIONS", "decode_statement", "decode_text", "no_break_space_is_white", "normalise"]
 
 _UNICODE = {
     "utf8mb4": "utf-8",
@@ -69,6 +69,15 @@ def decode_statement(value: bytes, collation: int) -> str:
     raise UnsupportedError(
         f"a statement is not readable as {charset or f'text of collation {collation}'}: 0x{value[:200].hex()}"
     )
+
+
+def no_break_space_is_white(collation: int) -> bool:
+    """Return whether a no-break space divides the words of a statement, as MySQL's lexer reads it in the client's
+    character set. In UTF-8 it is a letter of a bare name.
+
+    :param collation: as for :func:`decode_statement`.
+    """
+    return collation in COLLATIONS and COLLATIONS[collation][1] in WHITE_NO_BREAK_SPACE
 
 
 def _decoded(value: bytes, charset: str | None) -> str | None:

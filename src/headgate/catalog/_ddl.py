@@ -119,6 +119,7 @@ def parse_statement(
     backslash_escapes: bool = True,
     lower_case_names: bool = False,
     strict: bool = False,
+    no_break_space: bool = False,
 ) -> Statement:
     """Return the meaning of ``sql``; never raises.
 
@@ -128,11 +129,14 @@ def parse_statement(
     :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is 1).
     :param strict: the event's SQL mode has STRICT_TRANS_TABLES or STRICT_ALL_TABLES: an ALTER to NOT NULL failed if
         there was a NULL.
+    :param no_break_space: a no-break space outside quotes is white space: :func:`no_break_space_is_white`.
     """
     if _PLAIN_DML.match(sql):
         return Statement("dml")
     try:
-        token_list = tokens(sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes)
+        token_list = tokens(
+            sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, no_break_space=no_break_space
+        )
         return _statement(TokenCursor(token_list, default_db, lower_case_names, strict))
     except (LexError, Unclear):
         return Statement("unknown")
@@ -145,7 +149,8 @@ def declares_cascade(sql: str) -> bool:
     Only servers from 9.0 on make a foreign key of such a clause inside a column's definition; it always counts here.
     """
     try:
-        words = [token.upper for token in tokens(sql, ansi_quotes=False, backslash_escapes=True)]
+        token_list = tokens(sql, ansi_quotes=False, backslash_escapes=True, no_break_space=True)
+        words = [token.upper for token in token_list]
     except LexError:
         words = sql.upper().split()
     return "REFERENCES" in words and any(

@@ -152,6 +152,16 @@ def test_executable_comments_are_what_the_server_ran(log: Statements, other: str
     assert log.look() == ["alter t", "alter t", "t t", "drop u", "alter t"]
 
 
+def test_a_no_break_space_divides_words_of_a_latin1_session(log: Statements) -> None:
+    """A session with UTF-8 has it as a letter."""
+    log.do("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.look()
+    statements = "TRUNCATE TABLE\u00a0t", "ALTER TABLE t\u00a0ADD a INT", "DROP\u00a0TABLE t --\u00a0, u"
+    log.do(*statements, charset="latin1")
+    log.do("CREATE TABLE a\u00a0b (id INT)")
+    assert log.look() == ["t t", "alter t", "drop t", "create a\u00a0b"]
+
+
 @pytest.mark.needs_own_server
 def test_names_of_every_letter_where_the_server_has_them_in_lower_case() -> None:
     letters = [chr(code) for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000]
