@@ -103,12 +103,12 @@ _PARTITION_VERBS = _words(
 )
 _HARMLESS = _words(
     "ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE COMMENT COMPRESSION"
-    " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE"
+    " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE"
     " LOCK MAX_ROWS MIN_ROWS ORDER PACK_KEYS PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE"
     " SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES TABLESPACE WITH WITHOUT"
 )
-"""First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
-the default only for later columns (CONVERT TO changes existing columns)."""
+"""First words of ALTER TABLE's actions that keep every row unchanged, if :func:`_keeps_engine`. A new character set or
+collation of the table is the default only for later columns (CONVERT TO changes existing columns)."""
 
 
 def parse_statement(
@@ -389,8 +389,6 @@ def _leaves_rows(action: TokenCursor) -> bool:
     first, second = action.peek(), action.peek(1)
     if _is_partition(action):
         return not _is_silent(action)
-    if first == "ENGINE":  # other engines may keep no rows
-        return action.peek(2 if second == "=" else 1) == "INNODB"
     if first == "ADD":
         primary = "PRIMARY" in (second, action.peek(2), action.peek(3))
         return second in NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
@@ -400,7 +398,16 @@ def _leaves_rows(action: TokenCursor) -> bool:
         return lower_name(action.tokens[-1].text) != "primary"
     if first == "RENAME":
         return second in ("INDEX", "KEY")
-    return first in _HARMLESS or first == "ALTER"
+    return (first in _HARMLESS and _keeps_engine(action)) or first == "ALTER"
+
+
+def _keeps_engine(options: TokenCursor) -> bool:
+    """Return whether options of a table, which need no comma between them, name no other engine and no UNION. Other
+    engines may keep no rows.
+    """
+    words = [*(token.upper for token in options.tokens), "", ""]
+    engines = (words[at + (2 if words[at + 1] == "=" else 1)] for at, word in enumerate(words) if word == "ENGINE")
+    return "UNION" not in words and all(engine == "INNODB" for engine in engines)
 
 
 def _split(token_list: list[SqlToken]) -> list[list[SqlToken]]:

@@ -162,6 +162,15 @@ def test_a_no_break_space_divides_words_of_a_latin1_session(log: Statements) -> 
     assert log.look() == ["t t", "alter t", "drop t", "create a\u00a0b"]
 
 
+def test_an_engine_among_the_options_of_an_alter_may_drop_every_row(log: Statements) -> None:
+    """Options need no comma between them."""
+    log.do("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.mark()
+    log.do("ALTER TABLE t COMMENT='x' ENGINE=InnoDB", "ALTER TABLE t COMMENT='x' ENGINE=BLACKHOLE")
+    assert log.server.query(f"SELECT * FROM {log.db}.t") == []
+    assert [item.changes for item in log.items() if isinstance(item, Ddl)] == [(), None]
+
+
 @pytest.mark.needs_own_server
 def test_names_of_every_letter_where_the_server_has_them_in_lower_case() -> None:
     letters = [chr(code) for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000]
