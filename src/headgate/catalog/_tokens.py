@@ -22,7 +22,9 @@ class LexError(Exception):
 
 
 class SqlToken(NamedTuple):
-    """``kind``: ``word`` (keyword or bare name), ``name`` (quoted name), ``string``, ``symbol``, ``variable``."""
+    """``kind``: ``word`` (keyword or bare name), ``name`` (quoted name), ``number`` (without a sign), ``string``,
+    ``symbol``, ``variable``.
+    """
 
     kind: str
     text: str
@@ -50,14 +52,18 @@ def _pattern(backslash: bool, no_break_space: bool) -> re.Pattern[str]:
     white, letters = (_NO_BREAK_SPACE, _LETTERS) if no_break_space else ("", _LETTERS + _NO_BREAK_SPACE)
     space = rf"(?P<space>[ \t-\r{white}]+)"
     line_comment = rf"(?P<line>\#[^\n]*|--(?=[\x00-\x20{white}]|\Z)[^\n]*)"
+    # MySQL ends a number with a point or an exponent at its last digit, and begins the next word there. Behind a point,
+    # or with letters behind its digits, it is a name.
+    real = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
+    number = f"(?P<number>(?<![.{letters}])(?:{real}|[0-9]+(?![{letters}])))"
     variable = f"(?P<variable>@@?[.{letters}]*)"
     word = f"(?P<word>[{letters}]+)"
     body = _ESCAPED if backslash else _PLAIN
     single = f"(?P<single>'{body.format(q=chr(39))}')"
     double = f'(?P<double>"{body.format(q=chr(34))}")'
     name = '(?P<ansi>"(?:[^"]|"")*")'
-    parts = [space, line_comment, _COMMENT, _OPEN, _CLOSE, _BACKTICK, single, double, variable, word, _SYMBOL]
-    return re.compile("|".join(parts) + "|" + name)
+    parts = [space, line_comment, _COMMENT, _OPEN, _CLOSE, _BACKTICK, single, double, variable, number, word]
+    return re.compile("|".join([*parts, _SYMBOL, name]))
 
 
 _PATTERNS = {modes: _pattern(*modes) for modes in itertools.product((False, True), repeat=2)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate.catalog import AddedColumn
 from headgate.names import in_utf8mb3, lower_name
 from headgate.replication import Ddl, LogBlock
 from headgate_testing import MySQLServer
@@ -169,6 +170,15 @@ def test_an_engine_among_the_options_of_an_alter_may_drop_every_row(log: Stateme
     log.do("ALTER TABLE t COMMENT='x' ENGINE=InnoDB", "ALTER TABLE t COMMENT='x' ENGINE=BLACKHOLE")
     assert log.server.query(f"SELECT * FROM {log.db}.t") == []
     assert [item.changes for item in log.items() if isinstance(item, Ddl)] == [(), None]
+
+
+def test_a_word_directly_behind_a_number_is_a_word(log: Statements) -> None:
+    log.do("CREATE TABLE `1e5` (id INT PRIMARY KEY)", "INSERT INTO `1e5` VALUES (1)")
+    log.mark()
+    log.do(f"ALTER TABLE {log.db}.1e5 ADD c DECIMAL(5, 2) DEFAULT 1.5NOT NULL", f"DROP TABLE {log.db}.1e5")
+    altered, dropped = log.items()[:2]
+    assert altered.changes == (AddedColumn("c", nullable=False, default="1.5"),)
+    assert (dropped.action, dropped.table) == ("drop", "1e5")
 
 
 @pytest.mark.needs_own_server
