@@ -54,15 +54,17 @@ def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -
 def decode_statement(value: bytes, collation: int) -> str:
     """Return the text of a statement as a client sent it.
 
-    Bytes that are not UTF-8 (a string with an introducer may hold any bytes) become surrogates, so that no quote is
-    lost.
+    Bytes that are not text of the set (a string with an introducer may hold any bytes) become surrogates, so that no
+    quote is lost.
 
     :param collation: number of a collation of the client's character set; 0 or ``binary``: UTF-8, as names are then.
-    :raises UnsupportedError: the character set is unknown, or the bytes are not text in it.
+    :raises UnsupportedError: the character set is unknown, or a statement in it is not read.
     """
     charset = COLLATIONS[collation][1] if collation in COLLATIONS else None if collation else "binary"
     if charset in ("binary", "utf8mb4", "utf8mb3", "ascii"):
         return value.decode("utf-8", "surrogateescape")
+    if charset in MULTI_BYTE:
+        return str(multi_byte_table(charset).decode(value, escapes=True))
     text = None if charset is None else _decoded(value, charset)
     if text is not None:
         return text
