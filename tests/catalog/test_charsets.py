@@ -23,6 +23,7 @@ ALTER = "ALTER TABLE `таблица` RENAME COLUMN `имя` TO x"
         ("DROP TABLE `表`", "cp932", 95),
         ("DROP TABLE `誠` /* 0x5C */", "gbk", 28),
         ("ALTER TABLE ü COMMENT '€'", "cp1252", 8),
+        ("DROP TABLE `orders`", "ascii", 10),
     ],
 )
 def test_the_clients_character_set(text: str, encoding: str, collation: int) -> None:
@@ -75,7 +76,7 @@ def test_a_no_break_space_in_quotes_is_part_of_a_name() -> None:
     assert parsed("DROP TABLE `a\u00a0b`", "cp1252", LATIN1).effects[0].table == "a\u00a0b"
 
 
-@pytest.mark.parametrize(("value", "collation"), [(b"DROP TABLE t", 9999)])
+@pytest.mark.parametrize(("value", "collation"), [(b"DROP TABLE t", 9999), (b"DROP TABLE `k|p`", 10)])
 def test_what_cannot_be_read(value: bytes, collation: int) -> None:
     with pytest.raises(UnsupportedError, match="a statement is not readable"):
         decode_statement(value, collation)

@@ -6,6 +6,7 @@ Values of rows are not decoded here: ``headgate.columns`` converts them in kerne
 from __future__ import annotations
 
 import contextlib
+import re
 
 from headgate.catalog._charset_data import COLLATIONS, WHITE_NO_BREAK_SPACE
 from headgate.catalog._code_tables import MULTI_BYTE, SINGLE_BYTE, multi_byte_table, single_byte_text
@@ -23,6 +24,8 @@ _UNICODE = {
     "utf32": "utf-32-be",
 }
 """Python's names of the sets that need no table."""
+_SWE7_LETTERS = re.compile(rb"[@\[\\\]^{|}~]|``")
+"""Letters of swe7. MySQL's lexer reads their codes as signs of ASCII: one 0x60 is a quote, two are ``é`` in a name."""
 
 
 def normalise(charset: str | None, collation: str | None) -> tuple[str | None, str | None]:
@@ -63,14 +66,14 @@ def decode_statement(value: bytes, collation: int) -> str:
     charset = COLLATIONS[collation][1] if collation in COLLATIONS else None if collation else "binary"
     if charset in ("binary", "utf8mb4", "utf8mb3", "ascii"):
         return value.decode("utf-8", "surrogateescape")
+    if charset == "swe7" and not _SWE7_LETTERS.search(value):
+        return value.decode("ascii", "surrogateescape")
     if charset in MULTI_BYTE:
         return str(multi_byte_table(charset).decode(value, escapes=True))
-    text = None if charset is None else _decoded(value, charset)
+    text = None if charset in (None, "swe7") else _decoded(value, charset)
     if text is not None:
         return text
-    raise UnsupportedError(
-        f"a statement is not readable as {charset or f'text of collation {collation}'}: 0x{value[:200].hex()}"
-    )
+    raise UnsupportedError(f"a statement is not readable as {charset or f'text of collation {collation}'}")
 
 
 def no_break_space_is_white(collation: int) -> bool:
