@@ -52,10 +52,10 @@ def _pattern(backslash: bool, no_break_space: bool) -> re.Pattern[str]:
     white, letters = (_NO_BREAK_SPACE, _LETTERS) if no_break_space else ("", _LETTERS + _NO_BREAK_SPACE)
     space = rf"(?P<space>[ \t-\r{white}]+)"
     line_comment = rf"(?P<line>\#[^\n]*|--(?=[\x00-\x20{white}]|\Z)[^\n]*)"
-    # MySQL ends a number with a point or an exponent at its last digit, and begins the next word there. Behind a point,
-    # or with letters behind its digits, it is a name.
+    # MySQL ends a number with a point or an exponent at its last digit, and begins the next word there. Behind a point
+    # or a name, or with letters behind its digits, it is part of a name.
     real = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
-    number = f"(?P<number>(?<![.{letters}])(?:{real}|[0-9]+(?![{letters}])))"
+    number = f"(?P<number>(?<![.`\"{letters}])(?:{real}|[0-9]+(?![{letters}])))"
     variable = f"(?P<variable>@@?[.{letters}]*)"
     word = f"(?P<word>[{letters}]+)"
     body = _ESCAPED if backslash else _PLAIN
