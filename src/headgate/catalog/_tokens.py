@@ -55,7 +55,7 @@ def _pattern(backslash: bool, no_break_space: bool) -> re.Pattern[str]:
     # MySQL ends a number with a point or an exponent at its last digit, and begins the next word there. Behind a point
     # or a name, or with letters behind its digits, it is part of a name.
     real = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
-    number = f"(?P<number>(?<![.`\"{letters}])(?:{real}|[0-9]+(?![{letters}])))"
+    number = f'(?P<number>(?<![.`"{letters}])(?:{real}|[0-9]+(?![{letters}])))'
     variable = f"(?P<variable>@@?[.{letters}]*)"
     word = f"(?P<word>[{letters}]+)"
     body = _ESCAPED if backslash else _PLAIN
