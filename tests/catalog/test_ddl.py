@@ -463,6 +463,19 @@ def test_which_columns_an_alter_changes(actions: str, expected: list[ColumnChang
     assert changes == (None if expected is None else tuple(expected))
 
 
+@pytest.mark.parametrize(
+    ("actions", "expected"),
+    [
+        ("RENAME COLUMN a TO b, CHANGE COLUMN `c` d DATE", (("a", "b"), ("c", "d"))),
+        ("CHANGE a b GEOMETRY, CONVERT TO CHARACTER SET latin1", (("a", "b"),)),
+        ("RENAME COLUMN a TO b, RENAME TO u", (("a", "b"),)),
+        ("CHANGE a A INT, MODIFY b INT, ADD c INT, DROP d, RENAME INDEX e TO f", ()),
+    ],
+)
+def test_which_columns_an_alter_renames(actions: str, expected: tuple[tuple[str, str], ...]) -> None:
+    assert parse_statement(f"ALTER TABLE t {actions}", "d").effects[0].renames == expected
+
+
 @pytest.mark.parametrize("clause", ["COLLATE 'utf8mb4_bin' AFTER `id`", "CHARACTER SET 'utf8mb4'", "CHARSET utf8mb4"])
 def test_character_sets_and_collations_may_be_quoted(clause: str) -> None:
     """As HeidiSQL writes them."""

@@ -56,6 +56,8 @@ class DdlEffect:
     redefinition keeps every value depends on the type before it.
 
     For ``create``: see :func:`creates_if_absent`."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """For ``alter``: columns that it renames, whatever else it does: their names before and after."""
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:
@@ -302,7 +304,12 @@ def _alter(cursor: TokenCursor) -> Statement:
     if others or renamed is None:
         partition = any(_is_partition(action) for action in others)
         silent = any(_is_silent(action) for action in others)
-        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, changes=_changes(others)))
+        renames = tuple(pair for action in others for pair in _renames(action))
+        effects.append(
+            DdlEffect(
+                "alter", db, table, partition=partition, silent_rows=silent, changes=_changes(others), renames=renames
+            )
+        )
     effects.extend(exchanged)
     if renamed is not None:
         effects.append(DdlEffect("rename", db, table, *renamed))
@@ -319,6 +326,21 @@ def _exchange(action: TokenCursor) -> list[DdlEffect]:
     db, table = action.table()
     action.at = 0
     return [DdlEffect("alter", db, table, partition=True, silent_rows=True)]
+
+
+def _renames(action: TokenCursor) -> list[tuple[str, str]]:
+    """Return the names of a column before and after RENAME COLUMN or CHANGE."""
+    if action.skip("RENAME", "COLUMN"):
+        name = action.name()
+        action.expect("TO")
+    elif action.skip("CHANGE"):
+        action.skip("COLUMN")
+        name = action.name()
+    else:
+        return []
+    new_name = action.name()
+    action.at = 0
+    return [(name, new_name)] if lower_name(name) != lower_name(new_name) else []
 
 
 def _is_partition(action: TokenCursor) -> bool:
