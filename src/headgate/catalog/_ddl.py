@@ -46,10 +46,6 @@ class DdlEffect:
     new_db: str | None = None
     new_table: str | None = None
     """For ``rename``."""
-    partition: bool = False
-    """Whether an ALTER manages partitions or the tablespace."""
-    silent_rows: bool = False
-    """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
     changes: tuple[ColumnChange, ...] | None = None
     """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
     constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
@@ -302,14 +298,8 @@ def _alter(cursor: TokenCursor) -> Statement:
             exchanged.extend(_exchange(action))
     effects: list[DdlEffect] = []
     if others or renamed is None:
-        partition = any(_is_partition(action) for action in others)
-        silent = any(_is_silent(action) for action in others)
         renames = tuple(pair for action in others for pair in _renames(action))
-        effects.append(
-            DdlEffect(
-                "alter", db, table, partition=partition, silent_rows=silent, changes=_changes(others), renames=renames
-            )
-        )
+        effects.append(DdlEffect("alter", db, table, changes=_changes(others), renames=renames))
     effects.extend(exchanged)
     if renamed is not None:
         effects.append(DdlEffect("rename", db, table, *renamed))
@@ -325,7 +315,7 @@ def _exchange(action: TokenCursor) -> list[DdlEffect]:
     action.expect("WITH", "TABLE")
     db, table = action.table()
     action.at = 0
-    return [DdlEffect("alter", db, table, partition=True, silent_rows=True)]
+    return [DdlEffect("alter", db, table)]
 
 
 def _renames(action: TokenCursor) -> list[tuple[str, str]]:
@@ -350,6 +340,7 @@ def _is_partition(action: TokenCursor) -> bool:
 
 
 def _is_silent(action: TokenCursor) -> bool:
+    """Return whether rows may come or go without row events."""
     return (action.peek(), action.peek(1)) in _SILENT or _is_of_tablespace(action)
 
 
