@@ -1,6 +1,7 @@
 """Generate ``src/headgate/catalog/_charset_data.py`` and its digests from a running MySQL server.
 
-The collation numbers come from information_schema.COLLATIONS; the characters of every set from what the server's own
+The collation numbers come from information_schema.COLLATIONS; the sets with a white no-break space from what the
+server's lexer makes of it between two words; the characters of every set from what the server's own
 ``CONVERT(… USING utf8mb4)`` makes of each code that a column of the set can store (``?`` where the set has no
 character). The server needs a database to work in, ``headgate_charsets``, which is made and dropped. Run it against the
 newest server series that headgate supports::
@@ -13,6 +14,7 @@ character than the server.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import textwrap
@@ -35,6 +37,8 @@ FOUR_BYTES = 0x1000000
 """gb18030's codes from here on have four bytes."""
 LONG = 8
 """Codes that ascend with their characters for so long are written as a run."""
+NO_BREAK_SPACE = 0xA0
+"""Of the characters beyond ASCII, the only one that divides words, in any set."""
 
 Cursor: TypeAlias = pymysql.cursors.Cursor
 
@@ -49,6 +53,18 @@ def single_byte_codes(cursor: Cursor, charset: str) -> dict[int, int]:
     if any(len(character) != 1 for character in characters):
         raise SystemExit(f"{charset}: a byte does not map to exactly one character")
     return dict(enumerate(map(ord, characters)))
+
+
+def white_characters(cursor: Cursor, charset: str, table: dict[int, int]) -> set[int]:
+    """Characters beyond ASCII that divide words in the statements of a client with a single-byte character set."""
+    white = set()
+    cursor.execute(f"SET NAMES {charset}")
+    for byte in range(0x80, 0x100):
+        with contextlib.suppress(pymysql.err.Error):  # a letter: the statement is one unknown word
+            cursor.connection.query(b"DO" + bytes([byte]) + b"1")
+            white.add(table[byte])
+    cursor.execute("SET NAMES utf8mb4")
+    return white
 
 
 def stored_codes(cursor: Cursor, charset: str, size: int, first: int, count: int) -> Iterator[tuple[int, int, bool]]:
@@ -167,6 +183,7 @@ def render(
     collations: list[tuple[int, str, str]],
     tables: dict[str, dict[int, int]],
     aliases: dict[str, list[int]],
+    white: list[str],
 ) -> str:
     """The text of ``_charset_data.py``."""
     both = {name: differences(code_table(name, patched=False), table) for name, table in tables.items()}
@@ -181,6 +198,14 @@ def render(
         *(f'    {number}: ("{name}", "{charset}"),' for number, name, charset in collations),
         "}",
         '"""Collation number -> (collation name, character set name)."""',
+        "",
+    ]
+    filled = textwrap.fill(", ".join(f'"{name}"' for name in white) + ",", 114)
+    lines += [
+        "WHITE_NO_BREAK_SPACE: Final[frozenset[str]] = frozenset([",
+        *(f"    {line}" for line in filled.splitlines()),
+        "])  # fmt: skip",
+        '"""Sets in which a no-break space divides words of a statement. In UTF-8 it is a letter."""',
         "",
     ]
     texts = {name: [f"(0x{code:X}, {escaped(text)})" for code, text in both[name][0]] for name in both}
@@ -230,6 +255,8 @@ def main(url: str) -> None:
         names = [str(name) for (name,) in cursor.fetchall() if name not in SKIPPED]
         assert set(names) == SINGLE_BYTE
         tables = {name: single_byte_codes(cursor, name) for name in names}
+        whites = {name: white_characters(cursor, name, tables[name]) for name in names}
+        assert set().union(*whites.values()) <= {NO_BREAK_SPACE}
         aliases: dict[str, list[int]] = {name: [] for name in sorted(MULTI_BYTE)}
         cursor.execute("SET sql_mode = '', cte_max_recursion_depth = 100000, max_error_count = 0")
         cursor.execute(f"CREATE DATABASE {DATABASE}")
@@ -237,7 +264,9 @@ def main(url: str) -> None:
             tables |= {name: multi_byte_codes(cursor, name, aliases[name]) for name in aliases}
         finally:
             cursor.execute(f"DROP DATABASE {DATABASE}")
-        (ROOM / "_charset_data.py").write_text(render(version, collations, tables, aliases), encoding="utf-8")
+        (ROOM / "_charset_data.py").write_text(
+            render(version, collations, tables, aliases, [name for name in names if whites[name]]), encoding="utf-8"
+        )
         DIGESTS.write_text(
             "".join(f"{digest(table)}  {name}\n" for name, table in sorted(tables.items())), encoding="utf-8"
         )

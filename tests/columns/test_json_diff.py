@@ -153,8 +153,14 @@ def test_damage_gives_a_document_or_our_error(value: Any, large: bool, noise: by
 
 @pytest.mark.parametrize("path", ["$[99999999999999999999]", "$[last-99999999999999999999]"])
 def test_indexes_that_no_array_has(path: str) -> None:
-    with pytest.raises(ValueError, match="not a JSON path"):
+    """The error does not show the path, which may be of a masked column."""
+    with pytest.raises(ValueError, match=r"^a path is not a JSON path$"):
         apply_json_differences(document([1]), difference(INSERT, path, 2))
+
+
+def test_an_operation_that_has_no_place_shows_no_path() -> None:
+    with pytest.raises(ValueError, match=r"^operation 2 cannot be applied at its path$"):
+        apply_json_differences(document([1]), difference(REMOVE, "$"))
 
 
 def test_a_key_that_is_no_json_text() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.columns import TableCodec, check_rules, written_name
+from headgate.columns import TableCodec, check_rules, unmasked_names, written_name
 from headgate.errors import ChosenKeyError, UnsupportedError
 from headgate.policies import ColumnRule, Policies, parse_rules
 from tests.columns.cells import block
@@ -173,3 +173,26 @@ def test_the_rules_are_those_of_the_model(sections: list[tuple[str, str, object]
         assert (
             written_name(Policies(columns=rules), "d", "t", column.mysql_name.upper())[0].lower() == column.name.lower()
         )
+
+
+MASKED = {"*.*": {"e?": "hash", "b*": "null", "x": "exclude", "keep*": "keep", "kept": "keep", "n": {"rename": "m"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "new_name", "loses"),
+    [
+        ("e1", "mail", True),
+        ("b", "mail", True),
+        ("x", "mail", True),
+        ("e1", "keeper", True),  # a rule with wildcards does not name it
+        ("e1", "n", True),  # a rule about the name only
+        ("e1", "KEPT", False),
+        ("e1", "E2", False),
+        ("e1", "b", False),
+        ("e1", "x", False),
+        ("mail", "other", False),
+        ("kept", "mail", False),
+    ],
+)
+def test_a_rename_takes_a_column_out_of_its_mask(name: str, new_name: str, loses: bool) -> None:
+    assert unmasked_names(policies(MASKED), "d", "t", [("a", "c"), (name, new_name)]) == [new_name] * loses

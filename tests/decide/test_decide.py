@@ -452,6 +452,30 @@ def test_any_other_alter_reads_again() -> None:
     assert (again.state.held_epoch, again.reread_reason is not None) == (10, True)
 
 
+@pytest.mark.parametrize("form", [Form.PLAIN, Form.HISTORY, None])
+def test_a_rename_that_takes_a_column_out_of_its_mask_stops_the_table(form: Form | None) -> None:
+    """A later ALTER has a stopped table read again, but not this one: that would write the plain values."""
+    renamed = replace(ORDERS, columns=(("id", "bigint"), ("it", "string")))
+    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5, unmasks="it")
+    fake.images(ORDERS, [("c", 2, 1, "x")]).images(renamed, [("c", 9, 2, "x")])
+    policy: dict[str, Any] = {"form": form, "changelog": True, "kafka": True}
+    work = decided(fake, **policy)
+    assert work.messages == ()
+    assert (work.actions, work.log_actions, work.state.state, work.reread_reason) == ((), (), "stopped", None)
+    assert "no rule hides any more what a rule hid in it" in work.warnings[0]
+    fake = FakeBatch(10).images(renamed, [("c", 2, 3, "x")]).ddl("shop.orders", "ALTER TABLE orders FORCE", "alter", 5)
+    later = decided(fake, work.state, **policy)
+    assert (later.state.state, later.state.reason, later.reread_reason) == ("stopped", work.state.reason, None)
+    assert (later.actions, later.log_actions, later.messages) == ((), (), ())
+
+
+def test_a_snapshot_that_begins_does_not_show_what_a_rule_hid() -> None:
+    fake = FakeBatch(9).about("shop.orders", state="reading", since_epoch=9).chunk(ORDERS, [(1, "x")])
+    fake.ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5, unmasks="it")
+    work = decided(fake)
+    assert (work.actions, work.log_actions, work.state.state) == ((), (), "stopped")
+
+
 def test_strict_tables_stop_at_an_alter_that_may_change_rows() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders DROP item", "alter", 5)
     work = decided(fake, strict=True)

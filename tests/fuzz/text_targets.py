@@ -78,7 +78,7 @@ def statements() -> Target:
     def run(case: bytes, _place: Place) -> object:
         text, out = _text(case), []
         for quotes in (False, True):
-            modes = {"ansi_quotes": quotes, "backslash_escapes": not quotes, "strict": quotes}
+            modes = {"ansi_quotes": quotes, "backslash_escapes": not quotes, "strict": quotes, "no_break_space": quotes}
             out.append(repr(parse_statement(text, "d", lower_case_names=quotes, **modes)))
             out.append(repr(declares_cascade(text)))
         return out

@@ -1,6 +1,6 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
-from headgate.catalog._charsets import decode_statement
+from headgate.catalog._charsets import decode_statement, no_break_space_is_white
 from headgate.catalog._code_tables import (
     ALIAS,
     MULTI_BYTE,
@@ -95,6 +95,7 @@ __all__ = [
     "load_table",
     "load_tables",
     "multi_byte_table",
+    "no_break_space_is_white",
     "parse_statement",
     "single_byte_text",
     "table_access",

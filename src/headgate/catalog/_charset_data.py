@@ -294,6 +294,12 @@ COLLATIONS: Final[dict[int, tuple[str, str]]] = {
 }
 """Collation number -> (collation name, character set name)."""
 
+WHITE_NO_BREAK_SPACE: Final[frozenset[str]] = frozenset([
+    "armscii8", "cp1250", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew", "keybcs2", "latin1", "latin2",
+    "latin5", "latin7",
+])  # fmt: skip
+"""Sets in which a no-break space divides words of a statement. In UTF-8 it is a letter."""
+
 PATCHES: Final[dict[str, tuple[tuple[int, str], ...]]] = {
     "armscii8": (
         (0xA1,

@@ -6,12 +6,13 @@ Values of rows are not decoded here: ``headgate.columns`` converts them in kerne
 from __future__ import annotations
 
 import contextlib
+import re
 
-from headgate.catalog._charset_data import COLLATIONS
+from headgate.catalog._charset_data import COLLATIONS, WHITE_NO_BREAK_SPACE
 from headgate.catalog._code_tables import MULTI_BYTE, SINGLE_BYTE, multi_byte_table, single_byte_text
 from headgate.errors import UnsupportedError
 
-__all__ = ["COLLATIONS", "decode_statement", "decode_text", "normalise"]
+__all__ = ["COLLATIONS", "decode_statement", "decode_text", "no_break_space_is_white", "normalise"]
 
 _UNICODE = {
     "utf8mb4": "utf-8",
@@ -23,6 +24,8 @@ _UNICODE = {
     "utf32": "utf-32-be",
 }
 """Python's names of the sets that need no table."""
+_SWE7_LETTERS = re.compile(rb"[@\[\\\]^{|}~]|``")
+"""Letters of swe7. MySQL's lexer reads their codes as signs of ASCII: one 0x60 is a quote, two are ``é`` in a name."""
 
 
 def normalise(charset: str | None, collation: str | None) -> tuple[str | None, str | None]:
@@ -54,21 +57,32 @@ def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -
 def decode_statement(value: bytes, collation: int) -> str:
     """Return the text of a statement as a client sent it.
 
-    Bytes that are not UTF-8 (a string with an introducer may hold any bytes) become surrogates, so that no quote is
-    lost.
+    Bytes that are not text of the set (a string with an introducer may hold any bytes) become surrogates, so that no
+    quote is lost.
 
     :param collation: number of a collation of the client's character set; 0 or ``binary``: UTF-8, as names are then.
-    :raises UnsupportedError: the character set is unknown, or the bytes are not text in it.
+    :raises UnsupportedError: the character set is unknown, or a statement in it is not read.
     """
     charset = COLLATIONS[collation][1] if collation in COLLATIONS else None if collation else "binary"
     if charset in ("binary", "utf8mb4", "utf8mb3", "ascii"):
         return value.decode("utf-8", "surrogateescape")
-    text = None if charset is None else _decoded(value, charset)
+    if charset == "swe7" and not _SWE7_LETTERS.search(value):
+        return value.decode("ascii", "surrogateescape")
+    if charset in MULTI_BYTE:
+        return str(multi_byte_table(charset).decode(value, escapes=True))
+    text = None if charset in (None, "swe7") else _decoded(value, charset)
     if text is not None:
         return text
-    raise UnsupportedError(
-        f"a statement is not readable as {charset or f'text of collation {collation}'}: 0x{value[:200].hex()}"
-    )
+    raise UnsupportedError(f"a statement is not readable as {charset or f'text of collation {collation}'}")
+
+
+def no_break_space_is_white(collation: int) -> bool:
+    """Return whether a no-break space divides the words of a statement, as MySQL's lexer reads it in the client's
+    character set. In UTF-8 it is a letter of a bare name.
+
+    :param collation: as for :func:`decode_statement`.
+    """
+    return collation in COLLATIONS and COLLATIONS[collation][1] in WHITE_NO_BREAK_SPACE
 
 
 def _decoded(value: bytes, charset: str | None) -> str | None:

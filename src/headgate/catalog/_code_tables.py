@@ -139,16 +139,23 @@ class MultiByteTable(NamedTuple):
     runs: npt.NDArray[np.int64]
     """int64[n, 3]: first number, its character, length, ascending; int64[0, 3] if there are no four-byte codes."""
 
-    def decode(self, value: bytes) -> str | None:
-        """Decode one value, None if it is not text. For names; kernels decode values of rows."""
+    def decode(self, value: bytes, *, escapes: bool = False) -> str | None:
+        """Decode one value, None if it is not text. For names and statements; kernels decode values of rows.
+
+        :param escapes: a byte that begins no code becomes a surrogate, as Python's ``surrogateescape`` makes it.
+        """
         text = []
         at = 0
         while at < len(value):
             entry, size = self._next(value[at : at + 4])
-            if entry == NO_CODE:
+            if entry != NO_CODE:
+                text.append(chr(entry & 0x1FFFFF))
+                at += size
+            elif escapes:
+                text.append(value[at : at + 1].decode("ascii", "surrogateescape"))
+                at += 1
+            else:
                 return None
-            text.append(chr(entry & 0x1FFFFF))
-            at += size
         return "".join(text)
 
     def _next(self, head: bytes) -> tuple[int, int]:

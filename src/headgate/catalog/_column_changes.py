@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,9 +23,6 @@ NOT_COLUMNS = frozenset(
     ["INDEX", "KEY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PRIMARY", "UNIQUE", "FOREIGN", "CHECK", "PARTITION"]
 )
 """Words behind ADD or DROP that begin the definition of something else than a column."""
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
-_EXPONENT = re.compile(r"[0-9]*[eE][0-9]*")
-"""The token behind the point of a number with an exponent; its digits may be further tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +132,7 @@ def _outer(definition: list[SqlToken]) -> list[SqlToken]:
 
 
 def literal(following: list[SqlToken]) -> tuple[str | None, bool] | None:
-    """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal."""
+    """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal, or has an exponent."""
     if not following or (len(following) > 1 and following[1].kind == "string"):
         return None
     if following[0].kind == "string":
@@ -144,11 +140,6 @@ def literal(following: list[SqlToken]) -> tuple[str | None, bool] | None:
         return None if set(text) & set("'\"\\") else (text, True)
     if following[0].upper in ("NULL", "TRUE", "FALSE"):
         return {"NULL": None, "TRUE": "1", "FALSE": "0"}[following[0].upper], False
-    number = ""
-    for token in following:
-        if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
-            if _EXPONENT.fullmatch(token.text):
-                return None
-            break
-        number += token.text
-    return (number, False) if _NUMBER.fullmatch(number) else None
+    sign = following[0].text if following[0].upper in ("+", "-") else ""
+    number = following[len(sign)] if len(following) > len(sign) else following[0]
+    return (sign + number.text, False) if number.kind == "number" and "E" not in number.text.upper() else None

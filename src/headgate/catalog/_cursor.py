@@ -61,6 +61,13 @@ class TokenCursor:
         self.at += 1
         return in_utf8mb3(self.tokens[self.at - 1].text)
 
+    def number(self) -> str:
+        """Read a number without a sign, and return its text."""
+        if self.ended() or self.tokens[self.at].kind != "number":
+            raise Unclear
+        self.at += 1
+        return self.tokens[self.at - 1].text
+
     def database(self) -> str:
         name = self.name()
         return lower_name(name) if self.lower_case else name

@@ -46,16 +46,14 @@ class DdlEffect:
     new_db: str | None = None
     new_table: str | None = None
     """For ``rename``."""
-    partition: bool = False
-    """Whether an ALTER manages partitions or the tablespace."""
-    silent_rows: bool = False
-    """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
     changes: tuple[ColumnChange, ...] | None = None
     """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
     constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
     redefinition keeps every value depends on the type before it.
 
     For ``create``: see :func:`creates_if_absent`."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """For ``alter``: columns that it renames, whatever else it does: their names before and after."""
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:
@@ -103,12 +101,13 @@ _PARTITION_VERBS = _words(
 )
 _HARMLESS = _words(
     "ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE COMMENT COMPRESSION"
-    " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE"
-    " LOCK MAX_ROWS MIN_ROWS ORDER PACK_KEYS PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE"
-    " SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES TABLESPACE WITH WITHOUT"
+    " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE ENGINE_ATTRIBUTE FORCE INSERT_METHOD"
+    " KEY_BLOCK_SIZE LOCK MAX_ROWS MIN_ROWS ORDER PACK_KEYS PASSWORD ROW_FORMAT SECONDARY_ENGINE"
+    " SECONDARY_ENGINE_ATTRIBUTE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES"
+    " TABLESPACE WITH WITHOUT"
 )
-"""First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
-the default only for later columns (CONVERT TO changes existing columns)."""
+"""First words of ALTER TABLE's actions that keep every row unchanged, if :func:`_keeps_engine`. A new character set or
+collation of the table is the default only for later columns (CONVERT TO changes existing columns)."""
 
 
 def parse_statement(
@@ -119,6 +118,7 @@ def parse_statement(
     backslash_escapes: bool = True,
     lower_case_names: bool = False,
     strict: bool = False,
+    no_break_space: bool = False,
 ) -> Statement:
     """Return the meaning of ``sql``; never raises.
 
@@ -128,11 +128,14 @@ def parse_statement(
     :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is 1).
     :param strict: the event's SQL mode has STRICT_TRANS_TABLES or STRICT_ALL_TABLES: an ALTER to NOT NULL failed if
         there was a NULL.
+    :param no_break_space: a no-break space outside quotes is white space: :func:`no_break_space_is_white`.
     """
     if _PLAIN_DML.match(sql):
         return Statement("dml")
     try:
-        token_list = tokens(sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes)
+        token_list = tokens(
+            sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, no_break_space=no_break_space
+        )
         return _statement(TokenCursor(token_list, default_db, lower_case_names, strict))
     except (LexError, Unclear):
         return Statement("unknown")
@@ -145,7 +148,8 @@ def declares_cascade(sql: str) -> bool:
     Only servers from 9.0 on make a foreign key of such a clause inside a column's definition; it always counts here.
     """
     try:
-        words = [token.upper for token in tokens(sql, ansi_quotes=False, backslash_escapes=True)]
+        token_list = tokens(sql, ansi_quotes=False, backslash_escapes=True, no_break_space=True)
+        words = [token.upper for token in token_list]
     except LexError:
         words = sql.upper().split()
     return "REFERENCES" in words and any(
@@ -294,9 +298,8 @@ def _alter(cursor: TokenCursor) -> Statement:
             exchanged.extend(_exchange(action))
     effects: list[DdlEffect] = []
     if others or renamed is None:
-        partition = any(_is_partition(action) for action in others)
-        silent = any(_is_silent(action) for action in others)
-        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, changes=_changes(others)))
+        renames = tuple(pair for action in others for pair in _renames(action))
+        effects.append(DdlEffect("alter", db, table, changes=_changes(others), renames=renames))
     effects.extend(exchanged)
     if renamed is not None:
         effects.append(DdlEffect("rename", db, table, *renamed))
@@ -312,7 +315,22 @@ def _exchange(action: TokenCursor) -> list[DdlEffect]:
     action.expect("WITH", "TABLE")
     db, table = action.table()
     action.at = 0
-    return [DdlEffect("alter", db, table, partition=True, silent_rows=True)]
+    return [DdlEffect("alter", db, table)]
+
+
+def _renames(action: TokenCursor) -> list[tuple[str, str]]:
+    """Return the names of a column before and after RENAME COLUMN or CHANGE."""
+    if action.skip("RENAME", "COLUMN"):
+        name = action.name()
+        action.expect("TO")
+    elif action.skip("CHANGE"):
+        action.skip("COLUMN")
+        name = action.name()
+    else:
+        return []
+    new_name = action.name()
+    action.at = 0
+    return [(name, new_name)] if lower_name(name) != lower_name(new_name) else []
 
 
 def _is_partition(action: TokenCursor) -> bool:
@@ -322,6 +340,7 @@ def _is_partition(action: TokenCursor) -> bool:
 
 
 def _is_silent(action: TokenCursor) -> bool:
+    """Return whether rows may come or go without row events."""
     return (action.peek(), action.peek(1)) in _SILENT or _is_of_tablespace(action)
 
 
@@ -384,8 +403,6 @@ def _leaves_rows(action: TokenCursor) -> bool:
     first, second = action.peek(), action.peek(1)
     if _is_partition(action):
         return not _is_silent(action)
-    if first == "ENGINE":  # other engines may keep no rows
-        return action.peek(2 if second == "=" else 1) == "INNODB"
     if first == "ADD":
         primary = "PRIMARY" in (second, action.peek(2), action.peek(3))
         return second in NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
@@ -395,7 +412,16 @@ def _leaves_rows(action: TokenCursor) -> bool:
         return lower_name(action.tokens[-1].text) != "primary"
     if first == "RENAME":
         return second in ("INDEX", "KEY")
-    return first in _HARMLESS or first == "ALTER"
+    return (first in _HARMLESS and _keeps_engine(action)) or first == "ALTER"
+
+
+def _keeps_engine(options: TokenCursor) -> bool:
+    """Return whether options of a table, which need no comma between them, name no other engine and no UNION. Other
+    engines may keep no rows.
+    """
+    words = [*(token.upper for token in options.tokens), "", ""]
+    engines = (words[at + (2 if words[at + 1] == "=" else 1)] for at, word in enumerate(words) if word == "ENGINE")
+    return "UNION" not in words and all(engine == "INNODB" for engine in engines)
 
 
 def _split(token_list: list[SqlToken]) -> list[list[SqlToken]]:

@@ -141,9 +141,9 @@ def _sizes(cursor: TokenCursor) -> list[int] | None:
     """Read ``(number, …)``, if that comes next."""
     sizes: list[str] = []
     if cursor.skip("("):
-        sizes.append(cursor.name())
+        sizes.append(cursor.number())
         while cursor.skip(","):
-            sizes.append(cursor.name())
+            sizes.append(cursor.number())
         cursor.expect(")")
     return [*map(int, sizes)] if all(size.isdecimal() for size in sizes) else None
 
@@ -199,6 +199,4 @@ def _skip_default(cursor: TokenCursor) -> bool:
         return False
     cursor.skip_any("+", "-")
     cursor.at += 1
-    while cursor.peek() == "." or cursor.peek().isdecimal():
-        cursor.at += 1
     return True

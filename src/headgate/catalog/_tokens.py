@@ -10,6 +10,7 @@ NO_BACKSLASH_ESCAPES: each could hide a table name.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple
 
@@ -21,7 +22,9 @@ class LexError(Exception):
 
 
 class SqlToken(NamedTuple):
-    """``kind``: ``word`` (keyword or bare name), ``name`` (quoted name), ``string``, ``symbol``, ``variable``."""
+    """``kind``: ``word`` (keyword or bare name), ``name`` (quoted name), ``number`` (without a sign), ``string``,
+    ``symbol``, ``variable``.
+    """
 
     kind: str
     text: str
@@ -32,42 +35,50 @@ class SqlToken(NamedTuple):
         return self.text.upper() if self.kind in ("word", "symbol") and self.text.isascii() else ""
 
 
-_SPACE = r"(?P<space>(?a:\s)+)"
-_LINE_COMMENT = r"(?P<line>\#[^\n]*|--(?=[\x00-\x20]|\Z)[^\n]*)"
+_NO_BREAK_SPACE = "\u00a0"
+_LETTERS = r"\w$\u0080-\u009f\u00a1-\uffff"
+"""A bare name may have every character from U+0080 to U+FFFF: also signs, combining marks and spaces beyond ASCII
+(MySQL Reference Manual, "Schema Object Names"). Only the no-break space ends a name in some character sets."""
 _COMMENT = r"(?P<comment>/\*(?!!)(?s:.*?)\*/)"
 _OPEN = r"(?P<open>/\*!(?:[0-9]{5,6})?)"
 _CLOSE = r"(?P<close>\*/)"
 _BACKTICK = r"(?P<backtick>`(?:[^`]|``)*`)"
-_VARIABLE = r"(?P<variable>@@?[\w$.\u0080-\uffff]*)"
-_WORD = r"(?P<word>[\w$\u0080-\uffff]+)"
-"""A bare name may have every character from U+0080 to U+FFFF: also signs, combining marks and spaces beyond ASCII
-(MySQL Reference Manual, "Schema Object Names")."""
 _SYMBOL = r"(?P<symbol>[^\s\"'`])"
 _PLAIN = r"(?:[^{q}]|{q}{q})*"
 _ESCAPED = r"(?:[^{q}\\]|{q}{q}|\\(?s:.))*"
 
 
-def _pattern(backslash: bool) -> re.Pattern[str]:
+def _pattern(backslash: bool, no_break_space: bool) -> re.Pattern[str]:
+    white, letters = (_NO_BREAK_SPACE, _LETTERS) if no_break_space else ("", _LETTERS + _NO_BREAK_SPACE)
+    space = rf"(?P<space>[ \t-\r{white}]+)"
+    line_comment = rf"(?P<line>\#[^\n]*|--(?=[\x00-\x20{white}]|\Z)[^\n]*)"
+    # MySQL ends a number with a point or an exponent at its last digit, and begins the next word there. Behind a point
+    # or a name, or with letters behind its digits, it is part of a name.
+    real = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
+    number = f'(?P<number>(?<![.`"{letters}])(?:{real}|[0-9]+(?![{letters}])))'
+    variable = f"(?P<variable>@@?[.{letters}]*)"
+    word = f"(?P<word>[{letters}]+)"
     body = _ESCAPED if backslash else _PLAIN
     single = f"(?P<single>'{body.format(q=chr(39))}')"
     double = f'(?P<double>"{body.format(q=chr(34))}")'
     name = '(?P<ansi>"(?:[^"]|"")*")'
-    parts = [_SPACE, _LINE_COMMENT, _COMMENT, _OPEN, _CLOSE, _BACKTICK, single, double, _VARIABLE, _WORD, _SYMBOL]
-    return re.compile("|".join(parts) + "|" + name)
+    parts = [space, line_comment, _COMMENT, _OPEN, _CLOSE, _BACKTICK, single, double, variable, number, word]
+    return re.compile("|".join([*parts, _SYMBOL, name]))
 
 
-_PATTERNS = {backslash: _pattern(backslash) for backslash in (False, True)}
+_PATTERNS = {modes: _pattern(*modes) for modes in itertools.product((False, True), repeat=2)}
 _ANSI_NAME = re.compile(r'"(?:[^"]|"")*"')
 
 
-def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool) -> list[SqlToken]:
+def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, no_break_space: bool) -> list[SqlToken]:
     """Return the tokens of a statement in a server's log, without comments.
 
+    :param no_break_space: a no-break space outside quotes is white space, not a letter.
     :raises LexError: a quote or comment does not end.
     """
     out: list[SqlToken] = []
     at, inside = 0, False
-    pattern = _PATTERNS[backslash_escapes]
+    pattern = _PATTERNS[backslash_escapes, no_break_space]
     while at < len(sql):
         if ansi_quotes and sql[at] == '"':
             match = _ANSI_NAME.match(sql, at)

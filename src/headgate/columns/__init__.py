@@ -30,6 +30,7 @@ from headgate.columns._rules import (
     hash_mark,
     rules_mark,
     target_table,
+    unmasked_names,
     with_type_of_values,
     written_name,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "rules_mark",
     "target_table",
     "time_micros_of",
+    "unmasked_names",
     "with_chosen_key",
     "with_type_of_values",
     "written_name",

@@ -157,12 +157,12 @@ class _Leg:
 
 def _legs(path: str) -> list[_Leg]:
     if not path.startswith("$"):
-        raise ValueError(f"{path!r} is not a JSON path")
+        raise ValueError("a path is not a JSON path")
     at, legs = 1, []
     while at < len(path):
         leg = _LEG.match(path, at)
         if leg is None:
-            raise ValueError(f"{path!r} is not a JSON path")
+            raise ValueError("a path is not a JSON path")
         at = leg.end()
         if leg["quoted"] is not None:
             legs.append(_Leg(str(json.loads(f'"{leg["quoted"]}"', strict=False)).encode("utf-8", "surrogatepass")))
@@ -188,7 +188,7 @@ class _Document:
         elif operation == _REMOVE and legs:
             self._remove(self._find(legs[:-1])[-1], legs[-1])
         else:
-            raise ValueError(f"operation {operation} cannot be applied at {path}")
+            raise ValueError(f"operation {operation} cannot be applied at its path")
 
     def _find(self, legs: list[_Leg]) -> list[_Value]:
         """Return the values on the path, the root first. A value that counts as an array of one appears once."""

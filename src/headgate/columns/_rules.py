@@ -47,6 +47,7 @@ __all__ = [
     "hash_mark",
     "rules_mark",
     "target_table",
+    "unmasked_names",
     "with_type_of_values",
     "written_name",
 ]
@@ -107,6 +108,22 @@ def written_name(policies: Policies, db: str, table: str, column: str) -> tuple[
     """Return a column's name in the target, and its rule; the name is MySQL's if the column is excluded."""
     rule = column_rules(policies.of(f"{db}.{table}"), TableDef(db, table, (Column(column, ""),)))[0]
     return rule.name or column, rule
+
+
+def unmasked_names(policies: Policies, db: str, table: str, renames: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the new names of columns that lose a mask because a statement renames them, in MySQL's spelling.
+
+    A column whose new name has a rule without wildcards, be it ``keep``, does what the rule says.
+
+    :param renames: names before and after.
+    """
+    matched = [rules for one, rules in policies.columns if TablePatterns((one,)).matches(db, table)]
+    named = {lower_name(name) for rules in matched for name, rule in rules if rule.kind != "rename" and _is_name(name)}
+
+    def is_masked(name: str) -> bool:
+        return written_name(policies, db, table, name)[1].kind in MASKS
+
+    return [new for old, new in renames if is_masked(old) and not is_masked(new) and lower_name(new) not in named]
 
 
 def excluded_by_name(policies: Policies, table: TableDef) -> frozenset[str]:

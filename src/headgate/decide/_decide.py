@@ -58,7 +58,7 @@ from headgate.decide._images import (
 )
 from headgate.decide._ledger_state import Limits, state_after, suspended_state
 from headgate.decide._plan import CurrentPlan
-from headgate.decide._statements import read_statements
+from headgate.decide._statements import read_statements, stop_unmasked
 from headgate.decide.actions import Action, Describe, LogAction
 from headgate.decide.states import EventKind
 from headgate.errors import DecodeError
@@ -115,6 +115,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     if snapshot.ends_suspension:
         course.add(TableEvent(EventKind.ENDS_SUSPENSION))
     is_removed = _follow_log(course, case, columns)
+    is_unmasked = stop_unmasked(course, case)
     read_gaps(course, case)
     without_log = needs_no_log(course, case, columns)
     images = leave_out_contradictions(course, case, columns)
@@ -123,7 +124,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     if column_plan.replace:
         columns.begin_table()
     # The changelog and Kafka get the changes of a suspended table, too, unless it was and stays stopped.
-    takes_changes = not course.stays_stopped
+    takes_changes = not course.stays_stopped and not is_unmasked
     messages = tuple(images) if policy.kafka and takes_changes else ()
     described = columns.described(arrival.chunks, arrival.statements)
     to_log: tuple[LogAction, ...] = ()

@@ -8,6 +8,7 @@ defines its effect:
 | ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | no effect | the same |
 | ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
 | ALTER that drops, renames or widens columns of a complete table (``_columns``) | applied to its rows | ``stopped`` |
+| RENAME of a column that a rule hides, to a name without a rule | ``stopped``, whatever it does else | the same |
 | any other ALTER | suspended as ``stale``, read again | ``stopped`` |
 | DROP, or a RENAME that leaves the name unused | ``dropped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
@@ -45,7 +46,10 @@ from headgate.decide._misfits import shortened
 from headgate.decide.states import EventKind
 from headgate.lake import Form, State
 
-__all__ = ["read_statements"]
+__all__ = ["read_statements", "stop_unmasked"]
+
+_UNMASKS = "no rule hides any more what a rule hid in"
+"""Begins the reason of a table that no later ALTER has read again."""
 
 
 @dataclass
@@ -105,6 +109,20 @@ def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: b
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
 
 
+def stop_unmasked(course: TableCourse, case: Case) -> bool:
+    """Stop a table if a statement takes a column out of a rule that hides its values, and return whether one does. All
+    images of the batch are left out, also those of a snapshot that begins, and from the changelog and Kafka.
+    """
+    unmasking = [ddl for ddl in case.arrival.statements if ddl.unmasks]
+    for ddl in unmasking:
+        course.stop(
+            f"{_UNMASKS} {ddl.unmasks}: {shortened(ddl.statement)}; write a rule in [columns] for each of these names,"
+            f' "keep" to show its values, then {remedy(course.table)}',
+            ddl,
+        )
+    return bool(unmasking)
+
+
 def _alters_in_place(course: TableCourse, case: Case) -> bool:
     """Return whether the table may take more than added columns without a re-read: if its columns' names are certain
     in all images of the batch, and no snapshot reads it.
@@ -119,6 +137,8 @@ def _alters_in_place(course: TableCourse, case: Case) -> bool:
 
 def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Case) -> None:
     """Process an ALTER."""
+    if ddl.unmasks:  # see stop_unmasked
+        return
     if case.policy.form is None:
         course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
         return
@@ -133,7 +153,8 @@ def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Cas
         columns.alters.append(followed)
         course.add(TableEvent(EventKind.ALTERS, ignored, ddl, is_held=is_held))
         return
-    if course.suspended_state is State.STOPPED and (course.strict or policy == "stop"):
+    hides = (course.reason or "").startswith(_UNMASKS)
+    if course.suspended_state is State.STOPPED and (course.strict or policy == "stop" or hides):
         course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
         return
     reason = f"ALTER may have changed rows: {text}" if policy == "evolve" else f'{key} = "{policy}": {text}'

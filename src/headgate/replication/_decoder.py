@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +45,7 @@ from headgate.binlog import (
     note_counts,
     parse_query,
 )
-from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement
+from headgate.catalog import DdlEffect, Statement, TableDef, decode_statement
 from headgate.columns import PASSES_FIELD, TableCodec, filter_images
 from headgate.errors import DecodeError, HeadgateError, RowFilterError, UnreadableTableError, UnsupportedError
 from headgate.gtid import Gtid
@@ -473,7 +474,8 @@ class LogDecoder:
         if effect.action == "truncate":
             yield LogBlock([self._truncate(effect.db, effect.table, where)], where["file"])
             return
-        yield self._ddl(effect.action, text, effect.db, effect.table, where, number, new_name, effect.changes)
+        ddl = self._ddl(effect.action, text, effect.db, effect.table, where, number, new_name)
+        yield replace(ddl, changes=effect.changes, renames=effect.renames)
 
     def _ddl(
         self,
@@ -484,11 +486,10 @@ class LogDecoder:
         where: dict[str, Any],
         number: int,
         new_name: str | None = None,
-        changes: tuple[ColumnChange, ...] | None = None,
     ) -> Ddl:
         return Ddl(
             statements.readable(text), action, db, table, where["gtid"], self._commit_us(), where["file"],
-            file_number(where["file"]), where["pos"], number, new_name, changes,
+            file_number(where["file"]), where["pos"], number, new_name,
         )  # fmt: skip
 
     def _commit_us(self) -> int:

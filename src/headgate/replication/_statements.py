@@ -37,7 +37,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.binlog import Query
-from headgate.catalog import DdlEffect, Statement, TablePatterns, parse_statement
+from headgate.catalog import DdlEffect, Statement, TablePatterns, no_break_space_is_white, parse_statement
 from headgate.errors import UnsupportedError
 
 __all__ = [
@@ -62,7 +62,7 @@ _MOST_LETTERS: Final = 10 * _STATEMENT_LETTERS
 
 
 def parse(text: str, query: Query, *, lower_case_names: bool = False) -> Statement:
-    """Parse a statement in the SQL mode of its session."""
+    """Parse a statement in the SQL mode and the character set of its session."""
     return parse_statement(
         text,
         query.db,
@@ -70,6 +70,7 @@ def parse(text: str, query: Query, *, lower_case_names: bool = False) -> Stateme
         backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
         lower_case_names=lower_case_names,
         strict=bool(query.sql_mode & _STRICT),
+        no_break_space=no_break_space_is_white(query.collation),
     )
 
 

@@ -71,6 +71,8 @@ class Ddl:
     changes: tuple[ColumnChange, ...] | None = None
     """Columns that an ``alter`` changes, if nothing else changes in any row. None: rows may have changed. For
     ``create``: see ``catalog.creates_if_absent``."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """Columns that an ``alter`` renames, whatever else it does: their names before and after."""
 
 
 @dataclass(frozen=True)

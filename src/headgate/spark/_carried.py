@@ -25,7 +25,7 @@ from headgate.carrier import (
     encode,
 )
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
-from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, written_name
+from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, unmasked_names, written_name
 from headgate.errors import HookError, UnreadableTableError, UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.policies import DEFAULT, ColumnRule, Policies
@@ -104,6 +104,7 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.new_name,
         changes,
         schema,
+        ", ".join(unmasked_names(policies, ddl.db, ddl.table, ddl.renames)),
     )
 
 

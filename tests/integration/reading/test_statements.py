@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate.catalog import AddedColumn
 from headgate.names import in_utf8mb3, lower_name
 from headgate.replication import Ddl, LogBlock
 from headgate_testing import MySQLServer
@@ -150,6 +151,34 @@ def test_executable_comments_are_what_the_server_ran(log: Statements, other: str
         "/*!80024 ALTER TABLE t ADD a INT */", "DROP /*!80025 TABLE */ /*!99999 IF EXISTS */ t",
     )  # fmt: skip
     assert log.look() == ["alter t", "alter t", "t t", "drop u", "alter t"]
+
+
+def test_a_no_break_space_divides_words_of_a_latin1_session(log: Statements) -> None:
+    """A session with UTF-8 has it as a letter."""
+    log.do("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.look()
+    statements = "TRUNCATE TABLE\u00a0t", "ALTER TABLE t\u00a0ADD a INT", "DROP\u00a0TABLE t --\u00a0, u"
+    log.do(*statements, charset="latin1")
+    log.do("CREATE TABLE a\u00a0b (id INT)")
+    assert log.look() == ["t t", "alter t", "drop t", "create a\u00a0b"]
+
+
+def test_an_engine_among_the_options_of_an_alter_may_drop_every_row(log: Statements) -> None:
+    """Options need no comma between them."""
+    log.do("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.mark()
+    log.do("ALTER TABLE t COMMENT='x' ENGINE=InnoDB", "ALTER TABLE t COMMENT='x' ENGINE=BLACKHOLE")
+    assert log.server.query(f"SELECT * FROM {log.db}.t") == []
+    assert [item.changes for item in log.items() if isinstance(item, Ddl)] == [(), None]
+
+
+def test_a_word_directly_behind_a_number_is_a_word(log: Statements) -> None:
+    log.do("CREATE TABLE `1e5` (id INT PRIMARY KEY)", "INSERT INTO `1e5` VALUES (1)")
+    log.mark()
+    log.do(f"ALTER TABLE {log.db}.1e5 ADD c DECIMAL(5, 2) DEFAULT 1.5NOT NULL", f"DROP TABLE {log.db}.1e5")
+    altered, dropped = log.items()[:2]
+    assert altered.changes == (AddedColumn("c", nullable=False, default="1.5"),)
+    assert (dropped.action, dropped.table) == ("drop", "1e5")
 
 
 @pytest.mark.needs_own_server

@@ -187,6 +187,29 @@ def test_a_changed_rule_reads_the_table_again(
         check(masked, table, [(1, mask("a")), (2, mask("b")), *((k, mask("c")) for k in range(3, n + 1))])
 
 
+def test_a_rename_that_would_end_a_mask_stops_the_table(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    t, u = f"{mysql_db}.t", f"{mysql_db}.u"
+    for table in (t, u):
+        mysql_server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, email VARCHAR(80), born VARCHAR(40))")
+        mysql_server.execute(f"INSERT INTO {table} VALUES (1, '{SECRET}', '1999-01-01')")
+    config = config_of(mysql_server, mysql_db, tmp_path)
+    Pipeline(config, spark).run(once=True)
+    mysql_server.execute(
+        f"ALTER TABLE {t} CHANGE born birth DATE", f"INSERT INTO {t} VALUES (2, '{SECRET}', '1998-01-01')",
+        f"ALTER TABLE {t} FORCE", f"ALTER TABLE {u} RENAME COLUMN email TO em2",
+        f"INSERT INTO {u} VALUES (2, '{SECRET}', 'x')",
+    )  # fmt: skip
+    for _ in range(2):
+        Pipeline(config, spark).run(once=True)
+    lake = Lake.of(config)
+    assert lake_rows(lake.current(t)) == Counter([(1, hashed(SECRET), None)])
+    state = newest_row(lake).tables[t]
+    assert (state.state, "what a rule hid in birth" in str(state.reason)) == ("stopped", True)
+    check(config, u, [(n, hashed(SECRET), None) for n in (1, 2)])
+
+
 def test_a_key_that_is_replaced_while_a_run_goes_on_ends_it(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:
