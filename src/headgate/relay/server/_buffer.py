@@ -80,8 +80,8 @@ class EventBuffer:
     :param folder: where segments are also written; None: memory only.
     :param disk_bytes: bound of the files, at least ``memory_bytes`` if there is a folder.
     :param until_scn: windows in the folder are kept up to this SCN (−1: none).
-    :param keeps_files: whether they are kept at all; False: they were made by other rules for columns, or the relay
-        begins elsewhere in the log.
+    :param keeps_files: whether they are kept at all; False: they have another mark (``_mark``), or the relay begins
+        elsewhere in the log.
     :raises TargetError: the folder cannot be used.
     """
 

@@ -13,6 +13,7 @@ from headgate.errors import ConfigError, HeadgateError, OffsetFormatError, Serve
 from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.offsets import Hint, Last
+from headgate.relay.server._mark import MarkFile
 from headgate.replication import Idle
 
 __all__ = ["BufferPosition", "FeederState", "StateFile", "load_state"]
@@ -31,8 +32,6 @@ class FeederState:
     scn: int
     hint: Hint | None = field(default=None, compare=False)
     """Where a reader that has all of ``gtid`` may begin."""
-    rules: str = field(default="", compare=False)
-    """``headgate.columns.rules_mark`` of the relay that saved it."""
     last: Last | None = None
     """The last transaction of ``gtid`` that was read; None: none was."""
     server_uuid: str = ""
@@ -52,7 +51,6 @@ def load_state(file: Path | None, kind: str) -> FeederState | None:
         state = FeederState(
             GtidSet.parse(value["gtid"]),
             int(value["scn"]),
-            rules=str(value.get("rules", "")),
             last=last,
             server_uuid=str(value["server_uuid"]),
         )
@@ -152,12 +150,14 @@ class StateFile:
 
     :param file: None: nothing is saved.
     :param kind: of the SCNs.
-    :param rules: mark of the rules for columns.
+    :param mark: saved before a state that includes windows made so.
     """
 
-    def __init__(self, file: Path | None, kind: str, position: BufferPosition, name: str, *, rules: str = "") -> None:
-        self._file, self.position, self._name = file, position, name
-        self._constants = {"v": 1, "kind": kind, **({"rules": rules} if rules else {})}
+    def __init__(
+        self, file: Path | None, kind: str, position: BufferPosition, name: str, mark: MarkFile | None = None
+    ) -> None:
+        self._file, self.position, self._name, self._mark = file, position, name, mark
+        self._constants = {"v": 1, "kind": kind}
         self._saved: FeederState | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{name}-state", daemon=True)
@@ -196,6 +196,8 @@ class StateFile:
         """
         state = self.position.now()
         if self._file is not None and state != self._saved:
+            if self._mark is not None:
+                self._mark.save()
             value: dict[str, Any] = {
                 **self._constants,
                 "gtid": str(state.gtid),

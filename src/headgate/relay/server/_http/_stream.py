@@ -42,6 +42,7 @@ __all__ = ["commands", "encoded"]
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _CHOSEN_QUICKLY: Final = 8 << 20
 """Choosing from so many bytes takes some milliseconds."""
+_NEWEST_VERSION: Final = 2
 _LARGE_BODY: Final = 1 << 20
 """Bodies from this size on, and JSON, are built in a worker thread, so that other requests do not wait for them."""
 
@@ -200,16 +201,15 @@ class _Stream:
         )
 
     def _body(self, stream_request: StreamRequest, batch: EventBatch) -> bytes | memoryview[int]:
-        version = self._relay.config.event_version
-        return encoded(batch.joined(), stream_request.encoding, version=version, accepted=stream_request.version)
+        return encoded(batch.joined(), stream_request.encoding, accepted=stream_request.version)
 
 
-def encoded(data: Any, output: str, *, version: int, accepted: int) -> bytes | memoryview[int]:
+def encoded(data: Any, output: str, *, accepted: int) -> bytes | memoryview[int]:
     """Return events (uint8[]) in one of Databus's forms: ``binary``, ``json`` or ``json_plain_value``.
 
-    :param version: the events' version.
     :param accepted: the newest version that the client accepts.
+    :raises DecodeError: they are not whole events.
     """
-    if accepted < version:
+    if accepted < _NEWEST_VERSION:
         data = convert_to_v1(data)
     return memoryview(data.data) if output == "binary" else json_lines(data, plain=output == "json_plain_value")
