@@ -117,7 +117,9 @@ class RangeEnd:
 
 @dataclass(frozen=True)
 class Idle:
-    """The log's end was reached; ``gtid`` has been read. Only :func:`follow` yields it."""
+    """The log was read up to a position where no transaction is open: ``gtid`` is all that precedes it there. Only
+    :func:`follow` yields it.
+    """
 
     gtid: Position
     hint: Hint | None = None
@@ -126,6 +128,8 @@ class Idle:
     """The last transaction that was read; None: none was."""
     server_uuid: str = ""
     """Server that is known to have executed ``gtid``."""
+    is_end: bool = True
+    """Whether it is the log's end, as far as it has arrived."""
 
 
 LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle

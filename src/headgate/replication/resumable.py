@@ -298,7 +298,9 @@ class ResumableDump(Generic[T_co]):
 
 
 class FollowingDump(ResumableDump[T_co | Idle]):
-    """Endless dumps that also yield an ``Idle`` at the log's end. Every yielded item is progress."""
+    """Endless dumps that also yield an ``Idle`` wherever a segment, or what has arrived, ends with no open transaction.
+    Every yielded item is progress.
+    """
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Iterator[T_co | Idle]:
         for item in dump.items():
@@ -308,14 +310,14 @@ class FollowingDump(ResumableDump[T_co | Idle]):
                     yield decoded
             else:
                 decoder.advance_to(item.file, item.pos)
-            if dump.is_drained and decoder.unfinished() is None:
+            if decoder.unfinished() is None and (dump.is_drained or isinstance(item, Segment)):
                 self._failures.clear()
                 yield self._idle(dump, decoder)
 
     def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
         hint = None if decoder.end is None else dump.hint(*decoder.end)
         gtid = self.read.bounds | decoder.received()
-        return Idle(gtid, hint, decoder.last or self.last, dump.server_uuid)
+        return Idle(gtid, hint, decoder.last or self.last, dump.server_uuid, is_end=dump.is_drained)
 
 
 def scan(read: LogRead, decoding: Scan, transport: Transport = TRANSPORT) -> None:

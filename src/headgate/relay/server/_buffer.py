@@ -118,12 +118,12 @@ class EventBuffer:
     # --- writing
 
     def append(self, windows: Windows) -> None:
-        """Append windows in order, all with greater SCNs than those before. After an error the first ones may be there
-        (:attr:`newest_scn`).
+        """Append windows in order, except those up to :attr:`reached_scn`, which it has. After an error the first ones
+        may be there.
 
         :raises HeadgateError: a file cannot be written.
         """
-        first = 0
+        first = int(np.searchsorted(windows.scns, self.reached_scn, "right"))
         while first < len(windows.scns):
             segment = self._segment_for(windows, first)
             last = first + segment.fits(windows, first)
@@ -140,7 +140,7 @@ class EventBuffer:
         """Return a segment in which at least one window fits."""
         with self._lock:
             newest = self._segments[-1] if self._segments else None
-            before = max(self.newest_scn, self.oldest_resumable_scn)
+            before = self.reached_scn
         if newest is not None and newest.fits(windows, first):
             return newest
         segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
@@ -183,6 +183,12 @@ class EventBuffer:
         """The SCN of the newest window; -1: none is in the buffer."""
         with self._lock:
             return max((one.last_scn for one in self._segments), default=-1)
+
+    @property
+    def reached_scn(self) -> int:
+        """The SCN of the newest window that was ever in the buffer, or before it; -1: there was none."""
+        with self._lock:
+            return max(self.newest_scn, self.oldest_resumable_scn)
 
     @property
     def most_bytes(self) -> int:

@@ -1,14 +1,15 @@
 """Copy a server's binlog to a buffer: one thread for each physical source.
 
 Guarantees. Every transaction that changes a followed table is appended to the buffer whole, in binlog order, once; or
-the feeder stops and reports why. Its *state* is the set of all transactions that are in the buffer (or touch no
-followed table), the last of them with its commit time, and the SCN of the last window. All are of one moment, and are
-saved together, after the windows they include. After a restart the buffer drops newer windows, and the feeder reads the
-binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes.
+the feeder stops and reports why. Its *state* is the set of all transactions up to a position in the log, whatever they
+touch, the last of them with its commit time, and the SCN of the last window. All are of one moment, and are saved
+together, after the windows they include. After a restart the buffer drops newer windows, and the feeder reads the
+binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes. A set with
+holes would do for the followed tables, but not for a binlog archive that begins there, or a table that joins.
 
-:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from what is in the
-buffer. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the feeder: the buffer still
-serves its content, and the status reports the error.
+:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from the state; the buffer
+passes over the windows that it has. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the
+feeder: the buffer still serves its content, and the status reports the error.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ class Feeder(Retrying):
         # elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
         self._file.save()
         self._file.start()
-        self._scn.last = self.position.now().scn  # an error may have come between numbers and buffer
+        state = self.position.prefix()
+        self._scn.last = state.scn  # an error may have come between numbers and buffer
         config = self._config
         assembler = Assembler(
             self._source_of,
@@ -192,7 +194,6 @@ class Feeder(Retrying):
             scn_column=config.scn_column,
             before_images=config.before_images,
         )
-        state = self.position.now()
         items = follow(
             self._source.settings,
             state.gtid,
@@ -215,8 +216,8 @@ class Feeder(Retrying):
                 if finished is not None:
                     self._publish(finished)
                 if isinstance(item, Idle):
-                    self.position.reach(item)
-                    begun_at = self._gather(begun_at)
+                    self.position.reach(item, self._scn.last)
+                    begun_at = self._gather(begun_at) if item.is_end else time.monotonic()
                 if self._stop.is_set():
                     return
         finally:
@@ -236,15 +237,22 @@ class Feeder(Retrying):
 
     def _publish(self, finished: Finished) -> None:
         windows = finished.windows
+        had = self._in_buffer(windows)
+        if had == len(finished.gtids):  # it was read again
+            return
         self._warn_too_large(windows)
         try:
             self._buffer.append(windows)
-        finally:  # the next reader of the log continues after the last window
-            whole = int(np.searchsorted(windows.scns, self._buffer.newest_scn, "right"))
-            if whole:
+        finally:  # the position has what consumers may have
+            whole = self._in_buffer(windows)
+            if whole > had:
                 last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
-                self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]), last_us)
+                self.position.publish(finished.gtids[had:whole], int(windows.scns[whole - 1]), last_us)
         self._count(finished)
+
+    def _in_buffer(self, windows: Windows) -> int:
+        """Return how many of the windows the buffer has, or had."""
+        return int(np.searchsorted(windows.scns, self._buffer.reached_scn, "right"))
 
     def _warn_too_large(self, windows: Windows) -> None:
         sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes

@@ -223,6 +223,5 @@ class Relay:
 
 
 def _begin_of(position: BufferPosition) -> GtidSet | None:
-    """Wait until a position has begun, and return its GTID set; None: not within a second."""
-    state = position.wait(lambda _: True, _BEGIN_SECONDS)
-    return None if state is None else state.gtid
+    """Wait until a position has begun, and return the set up to which the log was read; None: not within a second."""
+    return None if position.wait(lambda _: True, _BEGIN_SECONDS) is None else position.prefix().gtid
