@@ -95,7 +95,7 @@ class _Stream:
     async def _events(self, stream_request: StreamRequest) -> EventBatch:
         """Return the next events; wait for them if that is requested."""
         if stream_request.filters != NO_FILTERS:  # check them, even if there are no events yet
-            self._choices.of("stream", self._relay.names.select(stream_request.sources).ids, stream_request.filters)
+            self._choices.of("stream", stream_request.selection(self._relay.names).ids, stream_request.filters)
 
         async def attempt(is_last: bool) -> EventBatch | None:
             batch = await self._read(stream_request)
@@ -167,7 +167,7 @@ class _Stream:
 
     def _choice(self, stream_request: StreamRequest, partition: int) -> Choice | None:
         """Return the choice of events; None: all of the partition."""
-        wanted = self._relay.names.select(stream_request.sources)
+        wanted = stream_request.selection(self._relay.names)
         if partition in wanted.whole and stream_request.filters == NO_FILTERS:
             return None
         return self._choices.of("stream", wanted.ids, stream_request.filters)
