@@ -172,7 +172,7 @@ class _Relay:
         until = -1 if state is None else state.scn
         self.buffer = EventBuffer(_MEMORY, folder=folder / "partition-1", disk_bytes=_DISK, until_scn=until)
         self.position = BufferPosition(state or FeederState(GtidSet(), -1))
-        self.state_file = StateFile(file, "file", self.position, "simulated")
+        self.state_file = StateFile(file, "file", self.position, "simulated", self.buffer.sync)
         self.state_file.save()
 
     @property

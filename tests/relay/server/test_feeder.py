@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
-from headgate.files import write_all
+from headgate.files import sync, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.relay.databus import StreamPosition
@@ -29,7 +29,7 @@ from headgate.relay.server import (
     _relay,
     _segments,
 )
-from headgate.replication import Idle, LogBlock, Stopped, Transport, follow, resumable
+from headgate.replication import Ddl, Idle, LogBlock, Stopped, Transport, follow, resumable
 from headgate.retrying import Failures, RetryPolicy
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, physical, served
@@ -185,6 +185,64 @@ def test_its_last_transaction_is_kept_and_compared(tmp_path: Path, monkeypatch: 
     state = state_in(tmp_path)
     assert (state["gtid"], state["server_uuid"]) == (f"{UUID}:1-3", UUID)
     assert Last.from_dict(state["last"]) == Last(f"{UUID}:3", 9)
+
+
+def test_windows_are_on_disk_before_the_state_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash of the machine that loses the newest pages of a file would cost the whole buffer."""
+    calls: list[str] = []
+
+    def synced(path: Path) -> None:
+        calls.append(path.name)
+        sync(path)
+
+    def saved(path: Path, value: Any) -> None:
+        calls.append(path.name)
+        write_json(path, value)
+
+    monkeypatch.setattr(_segments, "sync", synced)
+    monkeypatch.setattr(_position, "write_json", saved)
+    with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:
+        feeder = server.relay.partitions[1].feeder
+        for n in (1, 2):
+            server.put(whole(n))
+            feeder._file.save()
+        feeder._file.save()
+        (file,) = (tmp_path / "partition-1").iterdir()
+        assert calls == [file.name, "partition-1", "partition-1.json", file.name, "partition-1.json"]
+        server.put(block(people(range(900), gtids=[f"{UUID}:3"] * 900, pos=[300] * 900)))
+        calls.clear()
+        feeder._file.save()
+        newer = max(one.name for one in (tmp_path / "partition-1").iterdir())
+        assert calls[-3:] == [newer, "partition-1", "partition-1.json"]
+
+
+def test_statements_that_change_rows_without_events_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def statement(action: str, **more: Any) -> Ddl:
+        return Ddl("not shown", action, "or_test", "person", f"{UUID}:1", 7, "binlog.000001", 1, 4, **more)
+
+    with served() as server:
+        feeder = server.relay.partitions[1].feeder
+
+        def follow(*_: Any, **__: Any) -> Iterator[Any]:
+            yield statement("create")
+            yield statement("alter", changes=())
+            yield from (statement(action) for action in ("alter", "drop", "rename", "drop_database"))
+            feeder._stop.set()
+            yield Idle(GtidSet())
+
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._run()
+        feeder.stop()
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 4
+    assert warnings[0] == (
+        "person: or_test.person was altered in a way that may change rows: Databus has no event for that, so consumers "
+        "keep its rows as they were; let them bootstrap"
+    )
+    assert not any("not shown" in one for one in warnings)
 
 
 def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:

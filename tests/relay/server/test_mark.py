@@ -88,6 +88,16 @@ def test_a_patterns_table_that_gets_an_id_of_its_own(tmp_path: Path) -> None:
         assert relay.relay.partitions[1].buffer.info().min_scn == -1
 
 
+def test_files_from_now_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with served(ALONE, state=tmp_path, memory_bytes=256 << 10) as relay:
+        put(relay, 1)
+    with served(ALONE, state=tmp_path, **SIZES) as relay:
+        put(relay, 2)
+    with served(ALONE, state=tmp_path, **SIZES) as relay:
+        assert set(events(relay).scn & 0xFFFF) == {4}
+    assert not caplog.records
+
+
 def test_files_without_a_readable_mark(tmp_path: Path) -> None:
     file = tmp_path / "partition-1.mark.json"
     with served(ALONE, state=tmp_path, **SIZES) as relay:

@@ -118,12 +118,12 @@ class EventBuffer:
     # --- writing
 
     def append(self, windows: Windows) -> None:
-        """Append windows in order, except those up to :attr:`reached_scn`, which it has. After an error the first ones
-        may be there.
+        """Append windows in order, all with greater SCNs than :attr:`reached_scn`. After an error the first ones may be
+        there.
 
         :raises HeadgateError: a file cannot be written.
         """
-        first = int(np.searchsorted(windows.scns, self.reached_scn, "right"))
+        first = 0
         while first < len(windows.scns):
             segment = self._segment_for(windows, first)
             last = first + segment.fits(windows, first)
@@ -194,6 +194,16 @@ class EventBuffer:
     def most_bytes(self) -> int:
         """Bytes that it may hold; a larger window is alone in it."""
         return max(self._bound, self._disk_bound)
+
+    def sync(self) -> None:
+        """Make the windows in files survive a crash of the machine.
+
+        :raises HeadgateError: they may not survive.
+        """
+        with self._lock:
+            segments = list(self._segments)
+        for segment in segments:
+            segment.sync()
 
     def close(self) -> None:
         """End writing; the content stays readable."""

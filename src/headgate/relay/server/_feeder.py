@@ -7,8 +7,8 @@ together, after the windows they include. After a restart the buffer drops newer
 binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes. A set with
 holes would do for the followed tables, but not for a binlog archive that begins there, or a table that joins.
 
-:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from the state; the buffer
-passes over the windows that it has. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the
+:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from the state, and passes
+over the windows that the buffer has. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the
 feeder: the buffer still serves its content, and the status reports the error.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -40,7 +40,7 @@ from headgate.relay.server._segments import Windows
 from headgate.relay.server._sources import PhysicalSource, RelayConfig
 from headgate.relay.server._warm import warm
 from headgate.relay.server.events import Registry
-from headgate.replication import DecodeOptions, Idle, LogBlock, Transport, follow
+from headgate.replication import Ddl, DecodeOptions, Idle, LogBlock, Transport, follow
 from headgate.retrying import Retrying, RetryPolicy
 
 __all__ = ["Feeder"]
@@ -52,6 +52,13 @@ _GATHER_SECONDS: Final = 0.004
 """Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
 is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
 _NS_PER_US: Final = 1000
+_ROWS_CHANGE: Final[Mapping[str, str]] = {
+    "alter": "altered in a way that may change rows",
+    "drop": "dropped",
+    "rename": "renamed",
+    "drop_database": "dropped with its database",
+}
+"""What statements do to rows without row images, by ``Ddl.action``. TRUNCATE comes as an image (``_assemble``)."""
 
 
 def _behind_message(missing: str) -> str:
@@ -213,6 +220,8 @@ class Feeder(Retrying):
                     finished = assembler.add(item)
                 elif isinstance(item, Idle):
                     finished = assembler.flush()
+                elif isinstance(item, Ddl):
+                    self._warn_without_events(item)
                 if finished is not None:
                     self._publish(finished)
                 if isinstance(item, Idle):
@@ -222,6 +231,19 @@ class Feeder(Retrying):
                     return
         finally:
             items.close()  # type: ignore[attr-defined]
+
+    def _warn_without_events(self, statement: Ddl) -> None:
+        """Log a statement that may have changed rows: the log has no row images of that."""
+        action = _ROWS_CHANGE.get(statement.action)
+        if action is not None and (statement.action != "alter" or statement.changes is None):
+            log.warning(
+                "%s: %s.%s was %s: Databus has no event for that, so consumers keep its rows as they were; let them "
+                "bootstrap",
+                self._source.name,
+                statement.db,
+                statement.table,
+                action,
+            )
 
     def _pause(self, seconds: float) -> None:
         """:raises IncompleteReadError: the relay is stopping, so the wait for the server ends."""
@@ -236,18 +258,18 @@ class Feeder(Retrying):
         return time.monotonic()
 
     def _publish(self, finished: Finished) -> None:
-        windows = finished.windows
-        had = self._in_buffer(windows)
-        if had == len(finished.gtids):  # it was read again
+        had = self._in_buffer(finished.windows)  # of what is read again
+        windows = finished.windows.since(had)
+        if not len(windows.scns):
             return
         self._warn_too_large(windows)
         try:
             self._buffer.append(windows)
         finally:  # the position has what consumers may have
             whole = self._in_buffer(windows)
-            if whole > had:
+            if whole:
                 last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
-                self.position.publish(finished.gtids[had:whole], int(windows.scns[whole - 1]), last_us)
+                self.position.publish(finished.gtids[had : had + whole], int(windows.scns[whole - 1]), last_us)
         self._count(finished)
 
     def _in_buffer(self, windows: Windows) -> int:

@@ -13,7 +13,6 @@ from headgate.errors import ConfigError, HeadgateError, OffsetFormatError, Serve
 from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.offsets import Hint, Last
-from headgate.relay.server._mark import MarkFile
 from headgate.replication import Idle
 
 __all__ = ["BufferPosition", "FeederState", "StateFile", "load_state"]
@@ -166,13 +165,18 @@ class StateFile:
 
     :param file: None: nothing is saved.
     :param kind: of the SCNs.
-    :param mark: saved before a state that includes windows made so.
+    :param before: called before each save, for what the state relies on.
     """
 
     def __init__(
-        self, file: Path | None, kind: str, position: BufferPosition, name: str, mark: MarkFile | None = None
+        self,
+        file: Path | None,
+        kind: str,
+        position: BufferPosition,
+        name: str,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
-        self._file, self.position, self._name, self._mark = file, position, name, mark
+        self._file, self.position, self._name, self._before = file, position, name, before
         self._constants = {"v": 1, "kind": kind}
         self._saved: FeederState | None = None
         self._ended = threading.Event()
@@ -212,8 +216,7 @@ class StateFile:
         """
         state = self.position.prefix()
         if self._file is not None and state != self._saved:
-            if self._mark is not None:
-                self._mark.save()
+            self._before()
             value: dict[str, Any] = {
                 **self._constants,
                 "gtid": str(state.gtid),

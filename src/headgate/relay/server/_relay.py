@@ -125,7 +125,8 @@ class Relay:
         if new_start is not None:
             state = self._state_after_reset(state, events, new_start)
         mark = MarkFile(events and events.with_name(f"{events.name}.mark.json"), partial(self._mark, source.id))
-        keeps_files = not reset and self._can_serve_files(source, state, mark)
+        has_files = events is not None and any(events.glob("*"))
+        keeps_files = not reset and (not has_files or self._can_serve_files(source, state, mark))
         spool = None
         if config.state is not None and config.log_disk_bytes:
             spool = LogSpool(
@@ -152,7 +153,7 @@ class Relay:
             buffer,
             scn,
             self.counters,
-            state_file=StateFile(file, scn.kind, position, source.name, mark),
+            state_file=StateFile(file, scn.kind, position, source.name, partial(_settle, buffer, mark)),
             start=start,
             config=config,
         )
@@ -220,6 +221,12 @@ class Relay:
         if any(one.failed for one in self.partitions.values()):
             return "SUSPENDED_ON_ERROR", "; ".join(problems)
         return ("ERROR_RETRYING", "; ".join(problems)) if problems else ("RUNNING", "")
+
+
+def _settle(buffer: EventBuffer, mark: MarkFile) -> None:
+    """Write what a state relies on."""
+    buffer.sync()
+    mark.save()
 
 
 def _begin_of(position: BufferPosition) -> GtidSet | None:
