@@ -226,7 +226,7 @@ class Feeder(Retrying):
                     self._publish(finished)
                 if isinstance(item, Idle):
                     self.position.reach(item, self._scn.last)
-                    begun_at = self._gather(begun_at) if item.is_end else time.monotonic()
+                    begun_at = self._gather(begun_at) if item.is_end else begun_at
                 if self._stop.is_set():
                     return
         finally:
