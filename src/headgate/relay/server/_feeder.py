@@ -219,7 +219,7 @@ class Feeder(Retrying):
                 if isinstance(item, LogBlock):
                     finished = assembler.add(item)
                 elif isinstance(item, Idle):
-                    finished = assembler.flush()
+                    finished = assembler.flush(item.unfinished)
                 elif isinstance(item, Ddl):
                     self._warn_without_events(item)
                 if finished is not None:
