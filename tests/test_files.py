@@ -7,6 +7,7 @@ import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
 import pytest
@@ -20,6 +21,7 @@ from headgate.files import (
     is_temporary,
     lock_file,
     lock_folder,
+    make_once,
     make_private_folder,
     open_private,
     read_json,
@@ -31,6 +33,7 @@ from headgate.files import (
     write_json,
     write_text,
 )
+from headgate_testing import PowerLoss
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -143,6 +146,32 @@ def test_a_full_disk_is_no_fault_of_the_configuration(
 def modes(root: Path) -> set[tuple[bool, int]]:
     """Whether it is a folder, and the permissions, of everything below a folder."""
     return {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in root.rglob("*")}
+
+
+def test_a_folder_that_is_made_once_is_whole_after_a_power_cut(tmp_path: Path) -> None:
+    """As archives that were fetched: what is there is never made again, so it must not be empty."""
+    power, left = PowerLoss(tmp_path), list[Path]()
+    with TemporaryDirectory() as after:
+
+        def cut() -> None:
+            left.append(Path(after, str(len(left))))
+            power.leave(left[-1])
+            left.append(Path(after, str(len(left))))
+            power.leave(left[-1], all_names=True)
+
+        with power.recording(cut), make_once(tmp_path / "jars") as folder:
+            assert folder is not None
+            (folder / "below").mkdir()
+            for file in (folder / "a.jar", folder / "below" / "b.jar"):
+                file.write_bytes(b"content")
+            (folder / "link").symlink_to("nowhere")
+        with power.recording(cut):
+            sync(tmp_path)
+        there = [one / "jars" for one in left if (one / "jars").exists()]
+        assert there[-1].parent == left[-1]
+        for one in there:
+            assert [(one / name).read_bytes() for name in ("a.jar", "below/b.jar")] == [b"content"] * 2
+    power.close()
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])

@@ -250,7 +250,8 @@ def make_once(target: Path) -> Iterator[Path | None]:
     """Create the folder ``target`` once, even if several processes try.
 
     Yields ``None`` if it exists. Otherwise yields an empty folder next to it, which becomes ``target`` if the block
-    succeeds and is removed if it fails, so that no process sees half of it. Other processes wait meanwhile.
+    succeeds and is removed if it fails, so that no process sees half of it, also after a crash of the machine. Other
+    processes wait meanwhile.
 
     :raises ConfigError: the folder of ``target`` cannot be written.
     """
@@ -266,7 +267,11 @@ def make_once(target: Path) -> Iterator[Path | None]:
         unfinished.mkdir()
         try:
             yield unfinished
+            for path in (*unfinished.rglob("*"), unfinished):
+                if not path.is_symlink():
+                    sync(path)
             unfinished.rename(target)
+            sync(target.parent)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 

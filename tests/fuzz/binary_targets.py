@@ -247,10 +247,7 @@ def relay_events() -> Target:
         if not is_intact(buf):
             return str(scns)
         fields = event_fields(buf)
-        # A relay converts events of its own only: of version 2, each with one kind of key.
-        is_own = (fields.version == 2) & np.isin(fields.attributes & 12, (4, 8))
-        converted = convert_to_v1(buf).tobytes() if is_own.all() else b""
-        return str((scns, fields, without_schema_ids(case, fields), converted))
+        return str((scns, fields, without_schema_ids(case, fields), convert_to_v1(buf).tobytes()))
 
     return Target(make, run)
 

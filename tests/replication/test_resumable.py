@@ -322,6 +322,28 @@ def test_another_server_than_the_planned_one() -> None:
     assert list(rows_read(Network(wrong), GtidSet(), None)) == whole(right)
 
 
+@pytest.mark.parametrize("step", [60, 500])
+def test_a_position_names_the_transaction_that_is_open_there(step: int) -> None:
+    """Also behind a reconnect, when the new dump has not reached that one yet."""
+    source = filtered(UUID, 2)
+    network, partly = Network(source), 0
+    list(READERS["follow"](network, GtidSet()))
+    for cut in borders(network.sent[0]):
+        items = follow(SETTINGS, GtidSet(), OPTIONS, Network(source, [Ends(after_bytes=cut)], step=step).transport())
+        seen = set[str]()
+        for item in items:
+            seen |= {str(row[0]) for row in rows_of(iter([item]))}
+            if isinstance(item, Idle):
+                assert isinstance(item.gtid, GtidSet)
+                begun = {one for one in seen if GtidSet.parse(one) - item.gtid}
+                assert begun <= {item.unfinished}, cut
+                partly += bool(begun)
+                if source.executed <= item.gtid:
+                    break
+        items.close()  # type: ignore[attr-defined]
+    assert partly
+
+
 def test_another_server_after_a_cut() -> None:
     """A reader of one server waits for it; one that follows goes on with any that has what was read."""
     right, wrong = small(), small(uuid=OTHER)

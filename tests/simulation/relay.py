@@ -35,6 +35,7 @@ from headgate.files import write_all
 from headgate.gtid import GtidSet
 from headgate.relay.databus import StreamPosition, scan_windows
 from headgate.relay.server import EventBuffer, Windows
+from headgate.replication import Idle
 from headgate_testing import PowerLoss
 from tests.relay.archive.test_spool import SMALL, SOURCE, Server, feed, new_archive, read
 from tests.relay.databus.test_events import WRITERS, Spec, eop
@@ -171,7 +172,7 @@ class _Relay:
         until = -1 if state is None else state.scn
         self.buffer = EventBuffer(_MEMORY, folder=folder / "partition-1", disk_bytes=_DISK, until_scn=until)
         self.position = BufferPosition(state or FeederState(GtidSet(), -1))
-        self.state_file = StateFile(file, "file", self.position, "simulated")
+        self.state_file = StateFile(file, "file", self.position, "simulated", self.buffer.sync)
         self.state_file.save()
 
     @property
@@ -187,6 +188,8 @@ class _Relay:
             if whole:
                 gtids = [f"{SOURCE}:{scn}" for scn in windows.scns[:whole].tolist()]
                 self.position.publish(gtids, int(windows.scns[whole - 1]), 1)
+                now = self.position.now()
+                self.position.reach(Idle(now.gtid), now.scn)
 
 
 class _Client:

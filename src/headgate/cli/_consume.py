@@ -50,7 +50,7 @@ def command(
             "--source",
             "-s",
             metavar="NAME",
-            help="A logical source; repeatable. By default all; tables that appear later from the next connection on.",
+            help="A logical source; repeatable. By default all, also tables that appear later.",
         ),
     ] = None,
     checkpoints: Annotated[

@@ -113,8 +113,8 @@ def follow(
     last: Last | None = None,
     had_by: str | None = None,
 ) -> Iterator[LogItem]:
-    """Yield everything outside ``executed_before`` as it is committed, endlessly; ``Idle`` whenever the log's end was
-    reached.
+    """Yield everything outside ``executed_before`` as it is committed, endlessly; ``Idle`` at the log's end, and often
+    before it.
 
     Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
 

@@ -117,7 +117,7 @@ class RangeEnd:
 
 @dataclass(frozen=True)
 class Idle:
-    """The log's end was reached; ``gtid`` has been read. Only :func:`follow` yields it."""
+    """The log was read up to a position: ``gtid`` is all that ended before it. Only :func:`follow` yields it."""
 
     gtid: Position
     hint: Hint | None = None
@@ -126,6 +126,10 @@ class Idle:
     """The last transaction that was read; None: none was."""
     server_uuid: str = ""
     """Server that is known to have executed ``gtid``."""
+    unfinished: str = ""
+    """GTID of the transaction that is open there, and not in ``gtid``; empty: none is."""
+    is_end: bool = True
+    """Whether it is the log's end, as far as it has arrived, with no open transaction."""
 
 
 LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle

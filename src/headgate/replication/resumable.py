@@ -294,11 +294,17 @@ class ResumableDump(Generic[T_co]):
             self._failures.clear()
         self.read = self.read.rest(received, end)
         self.end, self.last = end or self.end, decoder.last or self.last
-        self._skip = decoder.unfinished() or (None if decoder.received_count else self._skip)
+        self._skip = self._unfinished(decoder)
+
+    def _unfinished(self, decoder: ItemDecoder[T_co]) -> tuple[Gtid, int] | None:
+        """Return the open transaction, also if the dump has not reached it again, and how many changes were yielded."""
+        return decoder.unfinished() or (None if decoder.received_count else self._skip)
 
 
 class FollowingDump(ResumableDump[T_co | Idle]):
-    """Endless dumps that also yield an ``Idle`` at the log's end. Every yielded item is progress."""
+    """Endless dumps that also yield an ``Idle`` behind each segment, and at the log's end. Every yielded item is
+    progress.
+    """
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Iterator[T_co | Idle]:
         for item in dump.items():
@@ -308,14 +314,21 @@ class FollowingDump(ResumableDump[T_co | Idle]):
                     yield decoded
             else:
                 decoder.advance_to(item.file, item.pos)
-            if dump.is_drained and decoder.unfinished() is None:
+            unfinished = self._unfinished(decoder)
+            if isinstance(item, Segment) or (dump.is_drained and unfinished is None):
                 self._failures.clear()
-                yield self._idle(dump, decoder)
+                yield self._idle(dump, decoder, unfinished)
 
-    def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
+    def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle], unfinished: tuple[Gtid, int] | None) -> Idle:
         hint = None if decoder.end is None else dump.hint(*decoder.end)
-        gtid = self.read.bounds | decoder.received()
-        return Idle(gtid, hint, decoder.last or self.last, dump.server_uuid)
+        return Idle(
+            self.read.bounds | decoder.received(),
+            hint,
+            decoder.last or self.last,
+            dump.server_uuid,
+            unfinished="" if unfinished is None else str(unfinished[0]),
+            is_end=dump.is_drained and unfinished is None,
+        )
 
 
 def scan(read: LogRead, decoding: Scan, transport: Transport = TRANSPORT) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import ConfigError, ConnectError, ProtocolError, RelayConsumerError, TargetError
+from headgate.errors import ConfigError, ConnectError, ProtocolError, RelayConsumerError, ScnNotFoundError, TargetError
 from headgate.relay.client import ClientTuning, Consumer, Event, GroupMember, RelayTransport, Result, Retry
 from headgate.relay.client._member import PartitionCheckpoint
 from headgate.relay.client.states import MemberState, PartitionState
@@ -248,6 +248,29 @@ def test_a_new_owner_begins_where_the_group_began(tmp_path: Path) -> None:
         second = Running(relay, log, "b", partitions=1)
         with running(second):
             wait_until(lambda: [key for member, *_, key in log.events if member == "b"] == keys_of(1))
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_group_that_began_before_the_first_window(tmp_path: Path, *, rolled: bool) -> None:
+    """It gets everything, or an error if the first windows are gone; no window is passed over."""
+    log = Log()
+    with served(state=tmp_path, memory_bytes=1 << 18) as relay:
+        buffer, first = relay.relay.partitions[1].buffer, Running(relay, log, "a", partitions=1)
+        with running(first):
+            wait_until(lambda: first.owned == {0})
+        put(relay, 1)
+        for n in range(2, 50):
+            if rolled and buffer.holds(0):
+                relay.put(block(people(range(900), gtids=[f"{UUID}:{n}"] * 900, pos=[n * 100] * 900)))
+        assert buffer.holds(0) is not rolled
+        second = Running(relay, log, "b", partitions=1)
+        with running(second):
+            if rolled:
+                second.join()
+                assert isinstance(second.error, ScnNotFoundError)
+            else:
+                wait_until(lambda: len(log.events) == 8)
+    assert log.keys == ([] if rolled else keys_of(1))
 
 
 def test_a_relay_that_restarts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.errors import DecodeError
 from headgate.relay.databus import _binary as ev
 from headgate.relay.server.events import choice_of, gather, select
 
@@ -295,3 +296,8 @@ def test_version_2_as_version_1(specs: list[Spec]) -> None:
         expected += bytes(event)
     data = b"".join(map(v2, given_events))
     assert ev.convert_to_v1(array(data)).tobytes() == expected
+    assert ev.convert_to_v1(array(expected)).tobytes() == expected
+    assert ev.convert_to_v1(array(expected + data)).tobytes() == expected + expected
+    for cut in (1, 40, len(v2(eop(5, 6))) - 1):
+        with pytest.raises(DecodeError, match="no event"):
+            ev.convert_to_v1(array(data[:-cut]))

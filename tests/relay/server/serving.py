@@ -18,7 +18,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
 from headgate.relay.server import Assembler, LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.relay.server._warm import warm
-from headgate.replication import LogBlock
+from headgate.replication import Idle, LogBlock
 from headgate.web.serving import Serving
 from tests.relay.server import rows
 
@@ -64,6 +64,8 @@ class Served:
             if finished is not None:
                 feeder._publish(finished)
                 data += finished.windows.data.tobytes()
+        now = feeder.position.now()
+        feeder.position.reach(Idle(now.gtid, None, now.last, now.server_uuid), now.scn)
         return data
 
     def get(

@@ -120,6 +120,17 @@ def test_a_transaction_that_another_server_continues() -> None:
     assert windows([third, one.flush()]) == [(2, [(1, 10), (2, 11), (1, 12)]), (3, [(1, 20)])]
 
 
+def test_what_is_whole_behind_a_position_in_an_open_transaction() -> None:
+    one = assembler()
+    assert one.add(block(rows(0, [10], [1], [0]))) is None
+    assert windows([one.flush(f"{UUID}:2")]) == [(1, [(1, 10)])]  # 2 has no image yet
+    assert one.add(block(rows(0, [20], [2], [0]))) is None
+    assert one.flush(f"{UUID}:2") is None
+    assert windows([one.add(block(rows(0, [21, 30], [2, 3], [1, 0])))]) == [(2, [(1, 20), (1, 21)])]
+    assert one.flush(f"{UUID}:3") is None
+    assert windows([one.flush()]) == [(3, [(1, 30)])]
+
+
 def test_a_partial_image_is_refused() -> None:
     batch = rows(0, [1], [1], [0])
     absent = np.array([0], np.int32)

@@ -174,6 +174,26 @@ def test_a_number_of_more_than_64_bits_is_no_long(value: int) -> None:
                     one_column(column, Decimal(fits), "long")) == {"c": fits}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("column", "fits", "beyond"),
+    [
+        (Column("c", "int", unsigned=True), 2**31 - 1, 2**31),
+        (Column("c", "bigint"), -(2**31), 5_000_000_000),
+        (Column("c", "bigint", unsigned=True), Decimal(7), Decimal(2**32)),
+        (Column("c", "date"), dt.date(1970, 1, 2), dt.date(1980, 1, 1)),
+    ],
+)
+def test_a_number_of_more_than_32_bits_is_no_int(column: Column, fits: Any, beyond: Any) -> None:
+    """A registered schema may say int for a column that is, or becomes, a wider one."""
+    for union in ("int", ["null", "int"]):
+        schema = {"type": "record", "name": "T", "fields": [{"name": "c", "type": union}]}
+        wanted = 86_400_000 if column.type == "date" else int(fits)
+        assert read(schema, one_column(column, fits, union)) == {"c": wanted}
+        assert one_column(column, None, ["null", "int"]) == b"\0"
+        with pytest.raises(DecodeError, match=r"cannot hold.*more than 32 bits.*column=c"):
+            one_column(column, beyond, union)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(DecodeError, match=r"NULL, which the schema does not allow.*table=d\.t, column=c"):
         one_column(Column("c", "int"), None, "long")

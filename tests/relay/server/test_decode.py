@@ -92,6 +92,18 @@ def test_a_damaged_row_stays_damaged() -> None:
         RowDecoder(schema).decode(cut_off, np.array([0]), np.array([1]))
 
 
+def test_an_int_of_more_than_32_bits_is_damage() -> None:
+    wide, narrow = ({"type": "record", "name": "r", "fields": [{"name": "a", "type": one}]} for one in ("long", "int"))
+    for number, fits in ((2**31 - 1, True), (-(2**31), True), (2**31, False), (5_000_000_000, False)):
+        data = np.frombuffer(written(wide, {"a": number}), np.uint8)
+        if fits:
+            (column,) = RowDecoder(narrow).decode(data, np.array([0]), np.array([len(data)]))
+            assert column.to_pylist() == [number]
+        else:
+            with pytest.raises(DecodeError, match="does not fit its schema"):
+                RowDecoder(narrow).decode(data, np.array([0]), np.array([len(data)]))
+
+
 def test_types_of_others_schemas() -> None:
     record: dict[str, Any] = {
         "type": "record", "name": "T",

@@ -14,12 +14,22 @@ from typing import Any
 import pytest
 
 from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
-from headgate.files import write_all
+from headgate.files import sync, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.relay.databus import StreamPosition
-from headgate.relay.server import EventBatch, EventBuffer, LogicalSource, Relay, _feeder, _position, _segments
-from headgate.replication import Idle, Stopped, Transport, follow, resumable
+from headgate.relay.server import (
+    EventBatch,
+    EventBuffer,
+    LogicalSource,
+    Relay,
+    SubjectKind,
+    _feeder,
+    _position,
+    _relay,
+    _segments,
+)
+from headgate.replication import Ddl, Idle, LogBlock, Stopped, Transport, follow, resumable
 from headgate.retrying import Failures, RetryPolicy
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, physical, served
@@ -149,7 +159,7 @@ def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: py
 
 
 def test_its_last_transaction_is_kept_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that came after the log's end was reached last, whose server is not known."""
+    """Not one that came after the log was last read to the end of all transactions: it comes again."""
     begun: list[tuple[Last | None, str]] = []
 
     def read(*items: Any) -> None:
@@ -168,13 +178,71 @@ def test_its_last_transaction_is_kept_and_compared(tmp_path: Path, monkeypatch: 
             feeder.stop()
 
     first, second = people([1], gtids=[f"{UUID}:1"], pos=[100], ts_us=7), people([2], gtids=[f"{UUID}:2"], pos=[200])
-    read(block(first), block(second))
+    read(block(first), Idle(GtidSet.parse(f"{UUID}:1"), None, Last(f"{UUID}:1", 7), UUID), block(second))
     read(Idle(GtidSet.parse(f"{UUID}:1-3"), None, Last(f"{UUID}:3", 9), UUID))
     read()
-    assert begun == [(None, ""), (Last(f"{UUID}:1", 7), ""), (Last(f"{UUID}:3", 9), UUID)]
+    assert begun == [(None, ""), (Last(f"{UUID}:1", 7), UUID), (Last(f"{UUID}:3", 9), UUID)]
     state = state_in(tmp_path)
     assert (state["gtid"], state["server_uuid"]) == (f"{UUID}:1-3", UUID)
     assert Last.from_dict(state["last"]) == Last(f"{UUID}:3", 9)
+
+
+def test_windows_are_on_disk_before_the_state_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash of the machine that loses the newest pages of a file would cost the whole buffer."""
+    calls: list[str] = []
+
+    def synced(path: Path) -> None:
+        calls.append(path.name)
+        sync(path)
+
+    def saved(path: Path, value: Any) -> None:
+        calls.append(path.name)
+        write_json(path, value)
+
+    monkeypatch.setattr(_segments, "sync", synced)
+    monkeypatch.setattr(_position, "write_json", saved)
+    with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:
+        feeder = server.relay.partitions[1].feeder
+        for n in (1, 2):
+            server.put(whole(n))
+            feeder._file.save()
+        feeder._file.save()
+        (file,) = (tmp_path / "partition-1").iterdir()
+        assert calls == [file.name, "partition-1", "partition-1.json", file.name, "partition-1.json"]
+        server.put(block(people(range(900), gtids=[f"{UUID}:3"] * 900, pos=[300] * 900)))
+        calls.clear()
+        feeder._file.save()
+        newer = max(one.name for one in (tmp_path / "partition-1").iterdir())
+        assert calls[-3:] == [newer, "partition-1", "partition-1.json"]
+
+
+def test_statements_that_change_rows_without_events_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def statement(action: str, **more: Any) -> Ddl:
+        return Ddl("not shown", action, "or_test", "person", f"{UUID}:1", 7, "binlog.000001", 1, 4, **more)
+
+    with served() as server:
+        feeder = server.relay.partitions[1].feeder
+
+        def follow(*_: Any, **__: Any) -> Iterator[Any]:
+            yield statement("create")
+            yield statement("alter", changes=())
+            yield from (statement(action) for action in ("alter", "drop", "rename", "drop_database"))
+            feeder._stop.set()
+            yield Idle(GtidSet())
+
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._run()
+        feeder.stop()
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 4
+    assert warnings[0] == (
+        "person: or_test.person was altered in a way that may change rows: Databus has no event for that, so consumers "
+        "keep its rows as they were; let them bootstrap"
+    )
+    assert not any("not shown" in one for one in warnings)
 
 
 def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,11 +285,98 @@ def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest
         feeder._failures = Failures(RetryPolicy.every(0))
         feeder._run()
         assert (feeder.failed, feeder.problem) == (False, None)
-        assert begun == [GtidSet(), GtidSet.parse(f"{UUID}:1")]
+        assert begun == [GtidSet(), GtidSet()]  # what it has comes again, and is passed over
         info = buffer.info()
         assert (info.min_scn & 0xFF, info.max_scn & 0xFF, feeder.position.now().scn) == (1, 3, info.max_scn)
         assert buffer.read(StreamPosition(-1), 1 << 30).events == 2700
         feeder.stop()
+
+
+def whole(n: int) -> LogBlock:
+    """A transaction that is known to have ended."""
+    return replace(block(people([n], gtids=[f"{UUID}:{n}"], pos=[100 * n])), whole=True)
+
+
+def test_the_saved_set_is_all_that_precedes_a_position_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two transactions, of which the first touches no followed table and is large: a binlog archive
+    that begins there has both, and if a table of the first one joins, SCNs are in log order.
+    """
+    before, gap = GtidSet.parse(f"{UUID}:1-103"), GtidSet.parse(f"{UUID}:1-103:105")
+    begun: list[GtidSet] = []
+
+    def run(feeder: _feeder.Feeder, items: Iterator[Any]) -> None:
+        def follow(_settings: Any, had: GtidSet, *_: Any, **__: Any) -> Iterator[Any]:
+            begun.append(had)
+            yield from items
+
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._run()
+        assert (feeder.failed, feeder.problem) == (False, None)
+
+    with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:
+        feeder = server.relay.partitions[1].feeder
+
+        def killed() -> Iterator[Any]:
+            yield Idle(before)
+            yield whole(105)
+            feeder._file.save()
+            assert feeder.position.now().gtid == gap
+            assert state_in(tmp_path)["gtid"] == str(before) == str(_relay._begin_of(feeder.position))
+            feeder._stop.set()
+            yield Stopped("d.t", "", "", "", 0)
+
+        run(feeder, killed())
+        feeder.stop()
+    with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        assert buffer.info().max_scn == -1
+
+        def joined() -> Iterator[Any]:
+            yield from (whole(104), whole(105))
+            feeder._stop.set()
+            yield Idle(GtidSet.parse(f"{UUID}:1-105"))
+
+        run(feeder, joined())
+        info = buffer.info()
+        assert (info.min_scn & 0xFF, info.max_scn & 0xFF) == (104, 105)
+        feeder.stop()
+    assert begun == [GtidSet(), before]
+    assert state_in(tmp_path)["gtid"] == f"{UUID}:1-105"
+
+
+def test_what_is_read_again_changes_nothing_until_it_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(state=tmp_path) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        seen: list[str] = []
+
+        def follow(_settings: Any, had: GtidSet, *_: Any, **__: Any) -> Iterator[Any]:
+            assert had == GtidSet()
+            if not seen:
+                yield from (whole(1), whole(3))
+                seen.append("failed")
+                raise ConnectError("the server is away", host="h", port=1)
+            yield whole(1)
+            yield Idle(GtidSet.parse(f"{UUID}:1"))
+            seen.extend(str(one.gtid) for one in (feeder.position.now(), feeder.position.prefix()))
+            yield whole(3)
+            feeder._stop.set()
+            yield Idle(GtidSet.parse(f"{UUID}:1-3"))
+
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._failures = Failures(RetryPolicy.every(0))
+        feeder._run()
+        assert seen == ["failed", f"{UUID}:1:3", ""]
+        assert buffer.read(StreamPosition(-1), 1 << 30).control == 2
+        assert server.relay.counters.read(SubjectKind.RECEIVED, 1)["numDataEvents"] == 2
+        feeder.stop()
+    state = state_in(tmp_path)
+    assert (state["gtid"], state["scn"] & 0xFF) == (f"{UUID}:1-3", 3)
 
 
 def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,14 +138,14 @@ def test_marks_of_rules(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_buffer_made_by_other_rules_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    state, kept = tmp_path / "partition-1.json", list[bool]()
+    mark, kept = tmp_path / "partition-1.mark.json", list[bool]()
     for hides in (False, False, True, True):
         rules = {"or_test.person": {"deleted": "null"}} if hides else {}
         with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10, columns=rules) as relay:
             kept.append(relay.relay.partitions[1].buffer.info().max_scn > 0)
             relay.put(block(people([1], gtids=[f"{UUID}:{len(kept)}"], pos=[100])))
             relay.relay.partitions[1].feeder._file.save()
-        assert ("rules" in json.loads(state.read_text())) == bool(rules)
+        assert bool(json.loads(mark.read_text())["rules"]) == bool(rules)
     assert kept == [False, True, False, True]
     (warning,) = (record.getMessage() for record in caplog.records)
     assert warning == "person: the rules in [columns] changed, so the buffer's files are dropped"

@@ -205,6 +205,17 @@ def test_gtid_generation_over_any_failovers_and_restarts(runs: list[tuple[str, i
         assert give(Scn("gtid-generation", generations, scns[begin - 1] if begin else -1), *log[begin:]) == scns[begin:]
 
 
+def test_transactions_that_come_again_get_the_same_numbers() -> None:
+    """A block was numbered, and the buffer could not take it: its last source is not the one before its first."""
+    scn = Scn("gtid-generation")
+    first = give(scn, f"{A}:10", f"{B}:5", f"{A}:11")
+    assert first == [NUMBER + 10, 2 * NUMBER + 5, 3 * NUMBER + 11]
+    scn.last = -1
+    assert give(scn, f"{A}:10", f"{B}:5", f"{A}:11") == first
+    scn.last = first[0]
+    assert [*give(scn, f"{B}:5"), *give(scn, f"{A}:11")] == first[1:]
+
+
 def test_the_applications_numbers() -> None:
     scn = Scn("application")
     assert give(scn, f"{A}:1", f"{A}:2", values=[5, 2**63 - 2]) == [5, 2**63 - 2]

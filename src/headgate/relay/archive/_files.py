@@ -252,22 +252,22 @@ class LogSegment:
         at = 0
         while at < len(first):
             _, at = copy.next(first, at, len(first))
-        marks, at, size, end = [Mark(0, begin.pos, self.before)], 0, 0, begin.pos
-        stop = 0
+        marks, at, stop = [Mark(0, begin.pos, self.before)], 0, 0
+        size, end, gtid, last = 0, begin.pos, self.before, self.last_before
         with contextlib.suppress(HeadgateError):  # damaged bytes count as not written
             while stop < len(data) or at < stop:
                 stop = min(len(data), max(stop, at + self.between_marks))
                 item, used = copy.next(data, at, stop)
                 if isinstance(item, CopiedEvents) and item.whole:
-                    size, end = at + item.whole, item.pos
+                    size, end, gtid, last = at + item.whole, item.pos, item.gtid, item.last or last
                     if size - marks[-1].offset >= self.between_marks:
-                        marks.append(Mark(size, end, copy.gtid()))
+                        marks.append(Mark(size, end, gtid))
                 if used == at:
                     if stop == len(data):
                         break
                     stop = min(len(data), at + max(copy.needed, 2 * (stop - at)))
                 at = used
-        return ParsedSegment((size, end), marks, copy.gtid(), copy.last or self.last_before)
+        return ParsedSegment((size, end), marks, gtid, last)
 
     def accept(self, parsed: ParsedSegment) -> None:
         """Take what was parsed as the content; the rest of the file counts as not written."""

@@ -22,7 +22,8 @@ What it guarantees
   rows of a batch) requests one server's log, and gets an error if its range is not in one series.
 - **A gap is never skipped.** If a file of the archive is missing or damaged, its segment and all before it are dropped,
   so the archive begins later. If it is the newest one, the dump begins again after it: the archive then holds nothing
-  until more has come. Readers that need what was dropped get a BinlogPurgedError, and may read at the server.
+  until more has come. One that has no segment when it is opened begins where the relay's row reader is. Readers that
+  need what was dropped get a BinlogPurgedError, and may read at the server.
 - **The same history.** Before a dump resumes, the last transaction of the archive must have the same commit time on the
   server: after RESET BINARY LOGS AND GTIDS the same numbers name other transactions (``_feeder``). It is noted as the
   log is copied. The header of each segment has the one before it, so it is also known after a restart.
@@ -44,7 +45,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError
-from headgate.files import read_json, write_json
 from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, LogRequest
 from headgate.offsets import Hint
@@ -94,17 +94,12 @@ class LogSpool:
         """The last archived transaction; None: none is."""
         self._number = self._segments[-1].number if self._segments else 0
         """Of the newest segment ever; readers know where they are by it."""
-        stored = read_json(folder / "begin.json")
         if reset:
             for one in self._segments:
                 one.remove()
-            self._segments, self.last, stored = [], None, None
-        self.has_begun = stored is not None
+            self._segments, self._gtid, self.last = [], GtidSet(), None
+        self.has_begun = bool(self._segments)
         """Whether it is known where the archive begins; before that it is empty."""
-        if stored is None:
-            self._gtid = GtidSet()
-        elif not self._segments:
-            self._gtid = GtidSet.parse(str(stored["gtid"]))
         self._current_file: CopiedFile | None = None
         self._listeners: list[Callable[[], None]] = []
         self._closed = False
@@ -114,11 +109,7 @@ class LogSpool:
     # --- writing
 
     def begin(self, gtid: GtidSet) -> None:
-        """Begin a new archive after these transactions.
-
-        :raises HeadgateError: a file cannot be written.
-        """
-        write_json(self._folder / "begin.json", {"v": 1, "gtid": str(gtid)})
+        """Begin an archive without segments after these transactions: a new one, or one that lost all of its files."""
         with self._changed:
             self._gtid, self.has_begun = gtid, True
             self._changed.notify_all()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headgate.errors import ConfigError
-from headgate.files import file_errors, open_private, read_json
+from headgate.files import file_errors, read_json, write_bytes
 from headgate.relay.databus import BootstrapPoint, StreamPosition, bootstrap_of, checkpoint_json, parse_position
 
 __all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
@@ -80,10 +79,7 @@ class CheckpointFile:
         :raises ConfigError: the file cannot be written.
         """
         with file_errors(f"{self._current} cannot be written"):
-            with open_private(self._new, "wb") as out:
-                out.write(json.dumps(checkpoint, separators=(",", ":")).encode() + b"\n")
-                out.flush()
-                os.fsync(out.fileno())
+            write_bytes(self._new, json.dumps(checkpoint, separators=(",", ":")).encode() + b"\n")
             if self._current.exists():
                 self._current.replace(self._old)
             self._new.replace(self._current)

@@ -60,8 +60,8 @@ class RelayClient:
     end every state.
 
     :param urls: ``http://host:port``; or several relays that give the same SCNs: if one fails, the next is used.
-    :param sources: names of logical sources, all of one physical source; none: all that the relay has, looked up again
-        after each lost connection, so tables that appear later are followed from then on.
+    :param sources: names of logical sources, all of one physical source; none: all that the relay has, also tables that
+        appear later, from their first change on.
     :param consumers: one; or several, called in parallel, each for some of the sources only if it is a
         :class:`Subscription`.
     :param checkpoints: where to continue; None: from the oldest event the relay has, and nothing is stored.

@@ -70,7 +70,7 @@ class Trail:
 class Reader:
     """Requests to a relay, or to one of several that give the same SCNs.
 
-    :param names: logical sources; none: all that the relay has at each :meth:`look_up`.
+    :param names: logical sources; none: all that the relay has, also tables that appear later.
     :param filters: by source, in Databus's JSON.
     :param share: of the keys of all sources without a filter; None: all.
     :param version: newest version of events that the client understands; 0: the relay chooses.
@@ -90,6 +90,8 @@ class Reader:
         self._version, self._tuning = version, tuning or ClientTuning()
         self.sources: Mapping[int, str] = {}
         """Names by the current relay's ids."""
+        self._physical = -1
+        """Id of their physical source."""
         self._schemas: dict[bytes, Schema] = {}
         self._sizes: dict[str, int] = {}
 
@@ -123,16 +125,29 @@ class Reader:
                 for name, sources in self.transport.json("physicalBuffers").items()
                 if any(one["id"] in wanted for one in sources)
             ]
+            physical = int(physical_sources[-1].rpartition(":")[2])
         if len(physical_sources) > 1:
             raise ConfigError(
                 f"{', '.join(names)} are in different physical sources ({', '.join(physical_sources)}), each with its "
                 "own SCNs. Use one client per physical source"
             )
-        self.sources = wanted
+        self.sources, self._physical = wanted, physical
 
     def stream(self, position: StreamPosition) -> bytes:
         """Return events from a position on; empty: none are ready, or the next request must be larger."""
+        body = self._stream(position)
+        if not self._names and not self._knows(body):  # a table's first changes, which no filter has chosen from
+            self.look_up()
+            body = self._stream(position)
+        return body
+
+    def _knows(self, body: bytes) -> bool:
+        sources = np.unique(event_fields(np.frombuffer(body, np.uint8)).source)
+        return all(one < 0 or one in self.sources for one in sources.tolist())
+
+    def _stream(self, position: StreamPosition) -> bytes:
         more = {
+            **self._stream_sources(),
             "checkPoint": _text(checkpoint_json(position)),
             "wait": str(max(1, round(1000 * self._tuning.wait))),
             "maxev": str(self._version),
@@ -142,7 +157,7 @@ class Reader:
 
     def rows(self, point: BootstrapPoint) -> tuple[bytes, bool] | None:
         """Return rows of a bootstrap, and whether they are the source's last; None: the next request must be larger."""
-        more = {"checkPoint": _text(point.to_json())}
+        more = {"sources": self._ids(), "checkPoint": _text(point.to_json())}
         body, headers = self._events("bootstrap", "batchSize", self._tuning.rows_bytes, more, point.start)
         return None if PENDING_EVENT_SIZE in headers else (body, headers.get(PHASE_COMPLETED) == "TRUE")
 
@@ -159,7 +174,6 @@ class Reader:
     ) -> tuple[bytes, HTTPMessage]:
         """:param scn: the SCN that errors name."""
         parameters = {
-            "sources": self._ids(),
             size_name: str(self._sizes.get(command, size)),
             "output": "binary",
             **more,
@@ -174,6 +188,15 @@ class Reader:
         if not is_intact(np.frombuffer(body, np.uint8)):
             raise self.transport.failure("the relay sent damaged events")
         return body, headers
+
+    def _stream_sources(self) -> dict[str, str]:
+        """Return the parameter for the sources of a stream. The relay applies ``subs`` to each window, so all sources
+        include those that it discovers while a request waits.
+        """
+        if self._names:
+            return {"sources": self._ids()}
+        everything = {"logicalPartition": {"source": {"id": -1}}, "physicalPartition": {"id": self._physical}}
+        return {"subs": json.dumps([everything])}
 
     def _ids(self) -> str:
         return ",".join(str(one) for one in self.sources)

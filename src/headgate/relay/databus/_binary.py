@@ -49,6 +49,7 @@ import numpy as np
 from numba import njit
 
 from headgate.binlog import CRC_TABLES, crc_update
+from headgate.errors import DecodeError
 from headgate.kernels import copy, u8
 
 __all__ = [
@@ -324,8 +325,8 @@ def _parts_fit(buf: Any, at: Any, behind: Any, end: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _is_intact(buf: Any, at: Any, end: Any, tables: Any) -> Any:
-    """Whether a whole, undamaged event is at ``at``."""
+def _is_whole(buf: Any, at: Any, end: Any) -> Any:
+    """Whether a whole event is at ``at``, whatever its CRCs."""
     if at + 45 > end or (buf[at] != 0 and buf[at] != 2):
         return False
     size = size_at(buf, at)
@@ -337,7 +338,13 @@ def _is_intact(buf: Any, at: Any, end: Any, tables: Any) -> Any:
         header = u32_at(buf, at + 5)
         if header < 45 or u32_at(buf, at + 1) != _MAGIC:
             return False
-    if header > size or not _parts_fit(buf, at, at + header, at + size):
+    return header <= size and _parts_fit(buf, at, at + header, at + size)
+
+
+@njit(cache=True, nogil=True)
+def _is_intact(buf: Any, at: Any, end: Any, tables: Any) -> Any:
+    """Whether a whole, undamaged event is at ``at``."""
+    if not _is_whole(buf, at, end):
         return False
     body, crc, head, first, last = _crcs(buf, at, tables)
     return u32_at(buf, body) == np.int64(crc) and u32_at(buf, head) == np.int64(_crc(buf, first, last, tables))
@@ -428,17 +435,46 @@ def count_sources(buf: Any, counts: Any, now: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _to_v1(buf: Any, start: Any, end: Any, out: Any) -> Any:
-    at = start
+def _size_as_v1(buf: Any, at: Any) -> Any:
+    """Return the length of the event at ``at`` in version 1."""
+    if buf[at] == 0:
+        return np.int64(size_at(buf, at))
+    _, value, _ = parts_at(buf, at)
+    return np.int64(u32_at(buf, at + 5) + 8 + at + size_at(buf, at) - value)
+
+
+@njit(cache=True, nogil=True)
+def _sizes_as_v1(buf: Any, end: Any) -> Any:
+    """Return the length of all events in version 1 (-1: a damaged one is among them), and whether all have it."""
+    at = np.int64(0)
+    size = np.int64(0)
+    first = True
+    while at < end:
+        if not _is_whole(buf, at, end):
+            return np.int64(-1), False
+        first &= buf[at] == 0
+        size += _size_as_v1(buf, at)
+        at += size_at(buf, at)
+    return size, first
+
+
+@njit(cache=True, nogil=True)
+def _to_v1(buf: Any, end: Any, out: Any) -> Any:
+    at = np.int64(0)
     q = np.int64(0)
     while at < end:
-        digest, value, _ = parts_at(buf, at)
+        size = _size_as_v1(buf, at)
         behind = at + size_at(buf, at)
+        if buf[at] == 0:
+            copy(out, q, buf, at, size)
+            q += size
+            at = behind
+            continue
+        digest, value, _ = parts_at(buf, at)
         header = u32_at(buf, at + 5)
-        size = header + 8 + behind - value
         attributes = attributes_at(buf, at)
         source = source_at(buf, at)
-        new = attributes & 3 | (8 if attributes & 0xC == 8 else 0)
+        new = attributes & 3 | attributes & 8
         partition = i16_at(buf, at + 35)
         logical = 0 if source < 0 else partition
         _put_head(out, q, 1, size, 0, new, i64_at(buf, at + 23), source, partition, logical, i64_at(buf, at + 37))
@@ -448,12 +484,20 @@ def _to_v1(buf: Any, start: Any, end: Any, out: Any) -> Any:
         copy(out, q + header + 8, buf, value, behind - value)
         q += size
         at = behind
-    return q
 
 
 def convert_to_v1(data: Any) -> Any:
-    """Convert version 2 events (uint8[]) to version 1, without metadata parts and with one partition as both."""
-    out = np.empty(len(data) + len(data) // EOP_SIZE[2] * 8 + 8, np.uint8)
-    size = int(_to_v1(data, 0, len(data), out))
-    seal(out, 0, size)
-    return out[:size]
+    """Convert events of version 2 (uint8[]) to version 1, without metadata parts and with one partition as both. Those
+    of version 1 stay as they are.
+
+    :raises DecodeError: they are not whole events.
+    """
+    size, first = _sizes_as_v1(data, len(data))
+    if size < 0:
+        raise DecodeError("the relay's buffer has bytes that are no event")
+    if first:
+        return data
+    out = np.empty(int(size), np.uint8)
+    _to_v1(data, len(data), out)
+    seal(out, 0, len(out))
+    return out

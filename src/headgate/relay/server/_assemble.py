@@ -1,8 +1,8 @@
 """Turn blocks of row images into windows: whole transactions in binlog order, as Databus events.
 
 Row images leave the binlog reader before their transaction has ended, and table by table. A transaction is whole when
-an image of a later one follows, when its block is marked ``whole``, or when the reader reports the binlog's end with no
-open transaction (:class:`headgate.replication.Idle`). Other images wait here.
+an image of a later one follows, when its block is marked ``whole``, or when the reader reports a position behind it
+(:class:`headgate.replication.Idle`). Other images wait here.
 
 All whole transactions of a block become windows at once. Their rows are ordered by block, then by ``_seq``: blocks
 arrive in log order, and the next server after a failover has other file numbers. The sizes of all events give their
@@ -169,9 +169,13 @@ class Assembler:
         # While only one transaction is open, it is not whole yet, however many blocks it has.
         return self._finish(everything=False) if len(self._open) > 1 else None
 
-    def flush(self) -> Finished | None:
-        """Finish all waiting transactions, at the end of the binlog. Raises as :meth:`add`."""
-        return self._finish(everything=True)
+    def flush(self, unfinished: str = "") -> Finished | None:
+        """Finish all waiting transactions, except one that is not whole yet. Raises as :meth:`add`.
+
+        :param unfinished: its GTID, whether it has waiting images or not; empty: there is none.
+        """
+        # Images of an open transaction are the only ones that wait behind a block: all before them are finished.
+        return None if unfinished in self._open else self._finish(everything=True)
 
     def _finish(self, *, everything: bool) -> Finished | None:
         if not self._waiting:

@@ -80,8 +80,8 @@ class EventBuffer:
     :param folder: where segments are also written; None: memory only.
     :param disk_bytes: bound of the files, at least ``memory_bytes`` if there is a folder.
     :param until_scn: windows in the folder are kept up to this SCN (−1: none).
-    :param keeps_files: whether they are kept at all; False: they were made by other rules for columns, or the relay
-        begins elsewhere in the log.
+    :param keeps_files: whether they are kept at all; False: they have another mark (``_mark``), or the relay begins
+        elsewhere in the log.
     :raises TargetError: the folder cannot be used.
     """
 
@@ -118,8 +118,8 @@ class EventBuffer:
     # --- writing
 
     def append(self, windows: Windows) -> None:
-        """Append windows in order, all with greater SCNs than those before. After an error the first ones may be there
-        (:attr:`newest_scn`).
+        """Append windows in order, all with greater SCNs than :attr:`reached_scn`. After an error the first ones may be
+        there.
 
         :raises HeadgateError: a file cannot be written.
         """
@@ -140,7 +140,7 @@ class EventBuffer:
         """Return a segment in which at least one window fits."""
         with self._lock:
             newest = self._segments[-1] if self._segments else None
-            before = max(self.newest_scn, self.oldest_resumable_scn)
+            before = self.reached_scn
         if newest is not None and newest.fits(windows, first):
             return newest
         segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
@@ -185,9 +185,25 @@ class EventBuffer:
             return max((one.last_scn for one in self._segments), default=-1)
 
     @property
+    def reached_scn(self) -> int:
+        """The SCN of the newest window that was ever in the buffer, or before it; -1: there was none."""
+        with self._lock:
+            return max(self.newest_scn, self.oldest_resumable_scn)
+
+    @property
     def most_bytes(self) -> int:
         """Bytes that it may hold; a larger window is alone in it."""
         return max(self._bound, self._disk_bound)
+
+    def sync(self) -> None:
+        """Make the windows in files survive a crash of the machine.
+
+        :raises HeadgateError: they may not survive.
+        """
+        with self._lock:
+            segments = list(self._segments)
+        for segment in segments:
+            segment.sync()
 
     def close(self) -> None:
         """End writing; the content stays readable."""

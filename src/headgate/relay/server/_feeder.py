@@ -1,21 +1,22 @@
 """Copy a server's binlog to a buffer: one thread for each physical source.
 
 Guarantees. Every transaction that changes a followed table is appended to the buffer whole, in binlog order, once; or
-the feeder stops and reports why. Its *state* is the set of all transactions that are in the buffer (or touch no
-followed table), the last of them with its commit time, and the SCN of the last window. All are of one moment, and are
-saved together, after the windows they include. After a restart the buffer drops newer windows, and the feeder reads the
-binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes.
+the feeder stops and reports why. Its *state* is the set of all transactions up to a position in the log, whatever they
+touch, the last of them with its commit time, and the SCN of the last window. All are of one moment, and are saved
+together, after the windows they include. After a restart the buffer drops newer windows, and the feeder reads the
+binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes. A set with
+holes would do for the followed tables, but not for a binlog archive that begins there, or a table that joins.
 
-:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from what is in the
-buffer. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the feeder: the buffer still
-serves its content, and the status reports the error.
+:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from the state, and passes
+over the windows that the buffer has. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the
+feeder: the buffer still serves its content, and the status reports the error.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -39,7 +40,7 @@ from headgate.relay.server._segments import Windows
 from headgate.relay.server._sources import PhysicalSource, RelayConfig
 from headgate.relay.server._warm import warm
 from headgate.relay.server.events import Registry
-from headgate.replication import DecodeOptions, Idle, LogBlock, Transport, follow
+from headgate.replication import Ddl, DecodeOptions, Idle, LogBlock, Transport, follow
 from headgate.retrying import Retrying, RetryPolicy
 
 __all__ = ["Feeder"]
@@ -51,6 +52,13 @@ _GATHER_SECONDS: Final = 0.004
 """Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
 is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
 _NS_PER_US: Final = 1000
+_ROWS_CHANGE: Final[Mapping[str, str]] = {
+    "alter": "altered in a way that may change rows",
+    "drop": "dropped",
+    "rename": "renamed",
+    "drop_database": "dropped with its database",
+}
+"""What statements do to rows without row images, by ``Ddl.action``. TRUNCATE comes as an image (``_assemble``)."""
 
 
 def _behind_message(missing: str) -> str:
@@ -181,7 +189,8 @@ class Feeder(Retrying):
         # elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
         self._file.save()
         self._file.start()
-        self._scn.last = self.position.now().scn  # an error may have come between numbers and buffer
+        state = self.position.prefix()
+        self._scn.last = state.scn  # an error may have come between numbers and buffer
         config = self._config
         assembler = Assembler(
             self._source_of,
@@ -192,7 +201,6 @@ class Feeder(Retrying):
             scn_column=config.scn_column,
             before_images=config.before_images,
         )
-        state = self.position.now()
         items = follow(
             self._source.settings,
             state.gtid,
@@ -211,16 +219,31 @@ class Feeder(Retrying):
                 if isinstance(item, LogBlock):
                     finished = assembler.add(item)
                 elif isinstance(item, Idle):
-                    finished = assembler.flush()
+                    finished = assembler.flush(item.unfinished)
+                elif isinstance(item, Ddl):
+                    self._warn_without_events(item)
                 if finished is not None:
                     self._publish(finished)
                 if isinstance(item, Idle):
-                    self.position.reach(item)
-                    begun_at = self._gather(begun_at)
+                    self.position.reach(item, self._scn.last)
+                    begun_at = self._gather(begun_at) if item.is_end else begun_at
                 if self._stop.is_set():
                     return
         finally:
             items.close()  # type: ignore[attr-defined]
+
+    def _warn_without_events(self, statement: Ddl) -> None:
+        """Log a statement that may have changed rows: the log has no row images of that."""
+        action = _ROWS_CHANGE.get(statement.action)
+        if action is not None and (statement.action != "alter" or statement.changes is None):
+            log.warning(
+                "%s: %s.%s was %s: Databus has no event for that, so consumers keep its rows as they were; let them "
+                "bootstrap",
+                self._source.name,
+                statement.db,
+                statement.table,
+                action,
+            )
 
     def _pause(self, seconds: float) -> None:
         """:raises IncompleteReadError: the relay is stopping, so the wait for the server ends."""
@@ -235,16 +258,23 @@ class Feeder(Retrying):
         return time.monotonic()
 
     def _publish(self, finished: Finished) -> None:
-        windows = finished.windows
+        had = self._in_buffer(finished.windows)  # of what is read again
+        windows = finished.windows.since(had)
+        if not len(windows.scns):
+            return
         self._warn_too_large(windows)
         try:
             self._buffer.append(windows)
-        finally:  # the next reader of the log continues after the last window
-            whole = int(np.searchsorted(windows.scns, self._buffer.newest_scn, "right"))
+        finally:  # the position has what consumers may have
+            whole = self._in_buffer(windows)
             if whole:
                 last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
-                self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]), last_us)
+                self.position.publish(finished.gtids[had : had + whole], int(windows.scns[whole - 1]), last_us)
         self._count(finished)
+
+    def _in_buffer(self, windows: Windows) -> int:
+        """Return how many of the windows the buffer has, or had."""
+        return int(np.searchsorted(windows.scns, self._buffer.reached_scn, "right"))
 
     def _warn_too_large(self, windows: Windows) -> None:
         sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes

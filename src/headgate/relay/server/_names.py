@@ -82,6 +82,10 @@ class SourceNames:
         """Return every source with a table, by id."""
         return sorted(self._by_id.values(), key=lambda source: source.id)
 
+    def of_physical(self, physical: int) -> list[LogicalSource]:
+        """Return every source with a table of one physical source, by id."""
+        return [one for one in self.all() if self._physical[one.id] == physical]
+
     def by_id(self, number: int) -> LogicalSource | None:
         """Return the source of an id; None: unknown."""
         return self._by_id.get(number)

@@ -19,6 +19,7 @@ __all__ = ["BufferPosition", "FeederState", "StateFile", "load_state"]
 
 log = logging.getLogger("headgate")
 
+_NOT_BEGUN: Final = "the relay could not read from its server yet"
 _SAVE_SECONDS: Final = 0.2
 """Between saves: about so much is read again after a kill."""
 
@@ -31,8 +32,6 @@ class FeederState:
     scn: int
     hint: Hint | None = field(default=None, compare=False)
     """Where a reader that has all of ``gtid`` may begin."""
-    rules: str = field(default="", compare=False)
-    """``headgate.columns.rules_mark`` of the relay that saved it."""
     last: Last | None = None
     """The last transaction of ``gtid`` that was read; None: none was."""
     server_uuid: str = ""
@@ -50,11 +49,7 @@ def load_state(file: Path | None, kind: str) -> FeederState | None:
     try:
         last = value["last"] and Last.from_dict(value["last"])
         state = FeederState(
-            GtidSet.parse(value["gtid"]),
-            int(value["scn"]),
-            rules=str(value.get("rules", "")),
-            last=last,
-            server_uuid=str(value["server_uuid"]),
+            GtidSet.parse(value["gtid"]), int(value["scn"]), last=last, server_uuid=str(value["server_uuid"])
         )
         stored_kind = value["kind"]
     except (KeyError, TypeError, ValueError, OffsetFormatError):
@@ -80,6 +75,7 @@ class BufferPosition:
         self.has_begun = False
         self._uuids: dict[str, tuple[bytes, str]] = {}
         self._closed = False
+        self._prefix: FeederState | None = None
         if state is not None:
             self.begin(state)
 
@@ -88,7 +84,19 @@ class BufferPosition:
         with self._moved:
             self._builder, self._scn, self.has_begun = GtidSetBuilder(state.gtid), state.scn, True
             self._last, self._server_uuid = state.last, state.server_uuid
+            self._prefix = state
             self._moved.notify_all()
+
+    def prefix(self) -> FeederState:
+        """Return the newest position whose set has all that is before its last transaction in the log, and nothing
+        else, where a reader may begin: :meth:`now` lacks transactions that touch no followed table.
+
+        :raises ServerBehindError: it has not begun.
+        """
+        with self._moved:
+            if self._prefix is None:
+                raise ServerBehindError(_NOT_BEGUN)
+            return self._prefix
 
     def now(self) -> FeederState:
         """Return the position: every transaction of the set that touches a followed table is in the buffer, the last
@@ -98,7 +106,7 @@ class BufferPosition:
         """
         with self._moved:
             if not self.has_begun:
-                raise ServerBehindError("the relay could not read from its server yet")
+                raise ServerBehindError(_NOT_BEGUN)
             return self._state()
 
     def _state(self) -> FeederState:
@@ -117,12 +125,17 @@ class BufferPosition:
             self._scn, self._last, self._server_uuid = scn, Last(gtids[-1], last_us), ""
             self._moved.notify_all()
 
-    def reach(self, idle: Idle) -> None:
-        """Record that all of this was read."""
+    def reach(self, idle: Idle, scn: int) -> None:
+        """Record that all of this was read, and that the last transaction of followed tables has this SCN. Do nothing
+        until a reader that began again before the position has caught up.
+        """
         builder = GtidSetBuilder(idle.gtid)
         with self._moved:
+            if scn < self._scn:
+                return
             self._builder, self._hint = builder, idle.hint or self._hint
             self._last, self._server_uuid = idle.last or self._last, idle.server_uuid
+            self._prefix = self._state()
             self._moved.notify_all()
 
     def close(self) -> None:
@@ -148,16 +161,23 @@ class BufferPosition:
 
 
 class StateFile:
-    """Saves a position to a file, in a separate thread: during one save the reader may publish many windows.
+    """Saves a position's prefix to a file, in a separate thread: during one save the reader may publish many windows.
 
     :param file: None: nothing is saved.
     :param kind: of the SCNs.
-    :param rules: mark of the rules for columns.
+    :param before: called before each save, for what the state relies on.
     """
 
-    def __init__(self, file: Path | None, kind: str, position: BufferPosition, name: str, *, rules: str = "") -> None:
-        self._file, self.position, self._name = file, position, name
-        self._constants = {"v": 1, "kind": kind, **({"rules": rules} if rules else {})}
+    def __init__(
+        self,
+        file: Path | None,
+        kind: str,
+        position: BufferPosition,
+        name: str,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._file, self.position, self._name, self._before = file, position, name, before
+        self._constants = {"v": 1, "kind": kind}
         self._saved: FeederState | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{name}-state", daemon=True)
@@ -194,8 +214,9 @@ class StateFile:
 
         :raises HeadgateError: the file cannot be written.
         """
-        state = self.position.now()
+        state = self.position.prefix()
         if self._file is not None and state != self._saved:
+            self._before()
             value: dict[str, Any] = {
                 **self._constants,
                 "gtid": str(state.gtid),

@@ -1,9 +1,10 @@
 """A relay: a buffer and a feeder for each physical source; names and schemas for all.
 
 The state folder: ``partition-<id>.json`` (position and SCN), ``partition-<id>/*.events`` (the buffer's segments),
-``sources.json`` (ids of patterns' tables), ``generations.json`` and ``schemas/`` (unless they are elsewhere),
-``log-<id>/`` (the binlog archive, if configured), ``lock``. One relay owns it from its creation until
-:meth:`Relay.close`: two would overwrite each other's positions and files, so the second one is refused.
+``partition-<id>.mark.json`` (what made those), ``sources.json`` (ids of patterns' tables), ``generations.json`` and
+``schemas/`` (unless they are elsewhere), ``log-<id>/`` (the binlog archive, if configured), ``lock``. One relay owns it
+from its creation until :meth:`Relay.close`: two would overwrite each other's positions and files, so the second one is
+refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from headgate.relay.archive import LogFeeder, LogSpool
 from headgate.relay.server._buffer import EventBuffer
 from headgate.relay.server._counters import Counters
 from headgate.relay.server._feeder import Feeder
+from headgate.relay.server._mark import BufferMark, MarkFile
 from headgate.relay.server._names import SourceNames
 from headgate.relay.server._position import BufferPosition, FeederState, StateFile, load_state
 from headgate.relay.server._scn import GenerationMap, Scn, scn_after_reset
@@ -106,6 +108,7 @@ class Relay:
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
         schemas = config.schemas or (None if folder is None else folder / "schemas")
         self.registry = Registry(schemas, config.types, before_images=config.before_images)
+        self._rules = rules_mark(config.policies)
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.counters = Counters([one.id for one in config.physical], config.limits.clients)
         self.generations = GenerationMap(shared)
@@ -118,12 +121,12 @@ class Relay:
     def _partition(self, source: PhysicalSource, start: StartOf, new_start: GtidSet | None) -> Partition:
         config, reset = self.config, new_start is not None
         file = None if config.state is None else config.state / f"partition-{source.id}.json"
-        state, events, rules = load_state(file, config.scn), self._events_folder(source), rules_mark(config.policies)
+        state, events = load_state(file, config.scn), self._events_folder(source)
         if new_start is not None:
-            state = self._state_after_reset(state, events, new_start, rules)
-        same_rules = state is None or state.rules == rules
-        if state is not None and not same_rules and state.scn >= 0:
-            log.warning("%s: the rules in [columns] changed, so the buffer's files are dropped", source.name)
+            state = self._state_after_reset(state, events, new_start)
+        mark = MarkFile(events and events.with_name(f"{events.name}.mark.json"), partial(self._mark, source.id))
+        has_files = events is not None and any(events.glob("*"))
+        keeps_files = not reset and (not has_files or self._can_serve_files(source, state, mark))
         spool = None
         if config.state is not None and config.log_disk_bytes:
             spool = LogSpool(
@@ -138,7 +141,7 @@ class Relay:
             folder=events,
             disk_bytes=config.disk_bytes,
             until_scn=-1 if state is None else state.scn,
-            keeps_files=same_rules and not reset,
+            keeps_files=keeps_files,
             limits=config.limits.buffer,
         )
         scn = Scn(config.scn, self.generations, -1 if state is None else state.scn)
@@ -150,7 +153,7 @@ class Relay:
             buffer,
             scn,
             self.counters,
-            state_file=StateFile(file, scn.kind, position, source.name, rules=rules),
+            state_file=StateFile(file, scn.kind, position, source.name, partial(_settle, buffer, mark)),
             start=start,
             config=config,
         )
@@ -159,13 +162,25 @@ class Relay:
             log_feeder = LogFeeder(source.name, source.settings, spool, partial(_begin_of, position))
         return Partition(source, buffer, feeder, log_feeder)
 
-    def _state_after_reset(
-        self, state: FeederState | None, events: Path | None, start: GtidSet, rules: str
-    ) -> FeederState:
+    def _mark(self, physical: int) -> BufferMark:
+        config = self.config
+        sources = {str(one.id): (one.name, one.table) for one in self.names.of_physical(physical)}
+        return BufferMark(self._rules, config.event_version, sources)
+
+    @staticmethod
+    def _can_serve_files(source: PhysicalSource, state: FeederState | None, mark: MarkFile) -> bool:
+        if state is None or state.scn < 0:
+            return True  # nothing in them counts
+        change = mark.change()
+        if change is not None:
+            log.warning("%s: %s, so the buffer's files are dropped", source.name, change)
+        return change is None
+
+    def _state_after_reset(self, state: FeederState | None, events: Path | None, start: GtidSet) -> FeederState:
         if state is None:
-            return FeederState(start, -1, rules=rules)
+            return FeederState(start, -1)
         last = max(state.scn, -1 if events is None else newest_stored_scn(events))
-        return FeederState(start, scn_after_reset(self.config.scn, last, self.generations), rules=rules)
+        return FeederState(start, scn_after_reset(self.config.scn, last, self.generations))
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state
@@ -208,7 +223,12 @@ class Relay:
         return ("ERROR_RETRYING", "; ".join(problems)) if problems else ("RUNNING", "")
 
 
+def _settle(buffer: EventBuffer, mark: MarkFile) -> None:
+    """Write what a state relies on."""
+    buffer.sync()
+    mark.save()
+
+
 def _begin_of(position: BufferPosition) -> GtidSet | None:
-    """Wait until a position has begun, and return its GTID set; None: not within a second."""
-    state = position.wait(lambda _: True, _BEGIN_SECONDS)
-    return None if state is None else state.gtid
+    """Wait until a position has begun, and return the set up to which the log was read; None: not within a second."""
+    return None if position.wait(lambda _: True, _BEGIN_SECONDS) is None else position.prefix().gtid

@@ -227,10 +227,8 @@ class Scn:
     def __init__(self, kind: ScnKind, generations: GenerationMap | None = None, last: int = -1) -> None:
         self.kind: ScnKind = kind
         self.last = last
-        """The newest SCN."""
+        """The newest SCN. Who reads a part of the log again sets the one before it, and gets the same numbers."""
         self._generations = GenerationMap() if generations is None else generations
-        self._source = ""
-        self._generation = 0
 
     def number(self, transactions: WholeTransactions) -> _Numbers:
         """Return the SCNs of the next transactions. After an error :attr:`last` is unchanged.
@@ -269,21 +267,19 @@ class Scn:
     def _in_generations(self, transactions: WholeTransactions, numbers: Iterable[int]) -> _Numbers:
         scns, last = np.empty(len(transactions.gtids), np.int64), self.last
         stamps = transactions.stamps_us.tolist()
+        source_before, generation = "", 0
         for i, (gtid, number, stamp) in enumerate(zip(transactions.gtids, numbers, stamps, strict=True)):
-            scns[i] = last = self._next(gtid, number, stamp, last)
+            if number >> _NUMBER_BITS:
+                raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
+            source = gtid.rpartition(":")[0]
+            if source != source_before:
+                generation = self._generations.generation_of(source, number, stamp, last=last)
+                source_before = source
+            scn = generation << _NUMBER_BITS | number
+            if scn <= last:
+                raise ScnOrderError(f"a transaction {_REGRESS[self.kind]}: {_REMEDIES[self.kind]}", gtid=gtid, scn=scn)
+            scns[i] = last = scn
         return scns
-
-    def _next(self, gtid: str, number: int, ts_us: int, last: int) -> int:
-        if number >> _NUMBER_BITS:
-            raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
-        source = gtid.rpartition(":")[0]
-        if source != self._source or not self._generation:
-            generation = self._generations.generation_of(source, number, ts_us, last=last)
-            self._source, self._generation = source, generation
-        scn = self._generation << _NUMBER_BITS | number
-        if scn <= last:
-            raise ScnOrderError(f"a transaction {_REGRESS[self.kind]}: {_REMEDIES[self.kind]}", gtid=gtid, scn=scn)
-        return scn
 
 
 def _offsets(transactions: WholeTransactions) -> _Numbers:

@@ -5,7 +5,8 @@ content of one moment (:meth:`BufferSegment.view`). So readers need no lock and 
 segment that the buffer has dropped is freed when its last reader is done.
 
 With a folder, every window is also appended to a file of the segment. After a kill the written windows remain; an
-incomplete window is detected by its checksums and dropped. Files hold only windows: a scan rebuilds the index.
+incomplete window is detected by its checksums and dropped. Files are synced before a state names their windows, so that
+a crash of the machine loses none that the state counts on. Files hold only windows: a scan rebuilds the index.
 
 A file's name has the segment's first SCN and the last one before it, so files form a chain. A file that is missing or
 damaged, by whatever hand, breaks it: what comes before is dropped, and readers never skip a gap unawares.
@@ -13,6 +14,7 @@ damaged, by whatever hand, breaks it: what comes before is dropped, and readers 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import ScnNotFoundError, TargetError
-from headgate.files import file_errors, open_private, write_all
+from headgate.files import file_errors, open_private, sync, write_all
 from headgate.relay.databus import scan_windows
 
 __all__ = ["BufferSegment", "Windows", "newest_stored_scn", "segment_memory", "stored_segments"]
@@ -65,6 +67,11 @@ class Windows(NamedTuple):
         """Return the offset of a window."""
         return int(self.ends[window - 1]) if window else 0
 
+    def since(self, window: int) -> Windows:
+        """Return the windows from one on."""
+        begin = self.start(window)
+        return Windows(self.data[begin:], self.scns[window:], self.ends[window:] - begin, self.stamps[window:])
+
 
 class BufferSegment:
     """Consecutive windows: in memory, and in a file if the buffer has a folder; after :meth:`evict` only there.
@@ -85,6 +92,8 @@ class BufferSegment:
         self._file: Any = None
         self._is_torn = False
         """Whether the file may have a part of windows after those of the segment."""
+        self._synced = 0
+        """Bytes of windows that survive a crash of the machine."""
         self.path: Path | None = None
         if folder is not None:
             self.path = folder / f"{first_scn:019d}.{before}{_SUFFIX}"
@@ -95,7 +104,7 @@ class BufferSegment:
     def stored(cls, path: Path, size: int, view: Windows) -> BufferSegment:
         """Return the segment of a file, of which the first ``size`` bytes are windows, those of ``view``."""
         segment = cls(0, None, -1, _scns_of(path)[1])
-        segment._memory, segment.path, segment.used = None, path, size
+        segment._memory, segment.path, segment.used, segment._synced = None, path, size, size
         segment._note_windows(view.scns, view.stamps)
         return segment
 
@@ -171,6 +180,20 @@ class BufferSegment:
     def is_lost(self) -> bool:
         """Whether only the file has the windows, and it is gone."""
         return self._memory is None and self.path is not None and not self.path.exists()
+
+    def sync(self) -> None:
+        """Make what was appended survive a crash of the machine, if the segment has a file, and if that is still there.
+
+        :raises HeadgateError: it may not survive.
+        """
+        used = self.used
+        if self.path is None or used == self._synced:
+            return
+        with _target(self.path), contextlib.suppress(FileNotFoundError):
+            sync(self.path)
+            if not self._synced:
+                sync(self.path.parent)
+        self._synced = used
 
     def close(self) -> None:
         """End writing."""

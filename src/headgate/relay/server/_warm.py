@@ -53,7 +53,7 @@ def warm(
             finished = _events_of(replace(table, key=()), policies, assembler)
             if finished is not None:
                 source = source_of(table.db, table.name)
-                _answers_of(finished, source.id, registry.versions(source.name), version)
+                _answers_of(finished, source.id, registry.versions(source.name))
 
 
 def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Finished | None:
@@ -74,7 +74,7 @@ def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Fin
     return assembler.add(LogBlock([ImageBatch(codec.table, batch)], whole=True))
 
 
-def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], version: int) -> None:
+def _answers_of(finished: Finished, source: int, versions: Sequence[Schema]) -> None:
     """Read all of it, chosen, and with fewer columns; as version 1, as JSON, and as decoded rows."""
     buffer = EventBuffer(_BUFFER_BYTES)
     buffer.append(finished.windows)
@@ -85,8 +85,7 @@ def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], ver
         buffer.read(StreamPosition(-1), _BUFFER_BYTES, choice)
     next(buffer.cursors(StreamPosition(-1))).cut_before([versions[-1].digest])
     count_sources(data, np.zeros((3, 1), np.int64), 0)
-    if version > 1:
-        convert_to_v1(data)
+    convert_to_v1(data)
     json_lines(data, plain=False)
     fields = event_fields(data)
     rows = np.flatnonzero(fields.source == source)

@@ -159,11 +159,12 @@ class _Commands:
         return self._choices.of("bootstrap", [source.id], filters)
 
     def _body(self, source: LogicalSource, piece: Piece, parameters: _Batch) -> bytes | memoryview[int]:
-        version, data = self._relay.config.event_version, piece.batch.joined()
+        data = piece.batch.joined()
         if not piece.is_last and not piece.batch.pending:
             partition = self._relay.names.physical_of(source.id)
-            data = np.concatenate([data, checkpoint_event(piece.after, version, partition)])
-        return encoded(data, parameters.output, version=version, accepted=max(parameters.maxev, 1))
+            event = checkpoint_event(piece.after, self._relay.config.event_version, partition)
+            data = np.concatenate([data, event])
+        return encoded(data, parameters.output, accepted=parameters.maxev)
 
 
 def _headers(request: Request) -> dict[str, str]:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.relay.databus import MEMBER_REPORT, OWNED, MemberReport, StreamPosition, checkpoint_json
+from headgate.relay.databus import FIRST, MEMBER_REPORT, OWNED, MemberReport, StreamPosition, checkpoint_json
 from headgate.relay.server._groups import GroupFolder, GroupRefusedError
 from headgate.relay.server._http._commands import Command, body_of, reply
 from headgate.relay.server._http._parameters import InvalidParameterError, Parameters
@@ -66,8 +66,8 @@ class _Groups:
         folder = self._folder if tenant is None else self._folder / f"tenant-{quote(tenant.name, safe='')}"
         return self._folders.setdefault(folder, GroupFolder(folder, limits=self._relay.config.limits.groups))
 
-    def _start(self, sources: Sequence[str], client: Client) -> Mapping[str, Any] | None:
-        """Return the checkpoint before everything in the buffer; None: the buffer never had anything."""
+    def _start(self, sources: Sequence[str], client: Client) -> Mapping[str, Any]:
+        """Return the checkpoint before everything in the buffer, also if that is still to come."""
         names = self._relay.names
         client.check(sources)
         wanted = [one for one in names.all() if (not sources or one.name in sources) and client.may_read(one.name)]
@@ -79,7 +79,7 @@ class _Groups:
             raise GroupRefusedError("a group reads sources of one physical source: SCNs of several cannot be compared")
         (number,) = physical
         oldest_resumable = self._relay.partitions[number].buffer.oldest_resumable_scn
-        return None if oldest_resumable < 0 else checkpoint_json(StreamPosition(oldest_resumable))
+        return checkpoint_json(FIRST if oldest_resumable < 0 else StreamPosition(oldest_resumable))
 
 
 @contextlib.contextmanager

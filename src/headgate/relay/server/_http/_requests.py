@@ -148,7 +148,7 @@ class StreamRequest:
     """Most bytes of events, in their binary form."""
     encoding: str
     sources: tuple[int, ...] | None
-    """Ids; None: all of the partitions, including those discovered while it waits."""
+    """Ids; None: all of the partitions that the client may read, including those discovered while it waits."""
     positions: Mapping[int, StreamPosition]
     """Physical partition → start position; in the order in which they are read in turn."""
     version: int
@@ -158,6 +158,12 @@ class StreamRequest:
     filters: Filters = NO_FILTERS
     unknown: Callable[[], Sequence[bytes]] = tuple
     """Called after each read: ids of schemas before whose first window the answer ends."""
+
+    def selection(self, names: SourceNames) -> Selection:
+        """Return the sources, as known now."""
+        if self.sources is None and self.client.is_restricted:
+            return names.select(tuple(one.id for one in names.select().sources if self.client.may_read(one.name)))
+        return names.select(self.sources)
 
 
 def known_sources(ids: tuple[int, ...], client: Client, names: SourceNames, command: str) -> Selection:
@@ -275,12 +281,7 @@ def _subscribed(
         chosen = relay.names.select(tuple(sorted(sources)))
         _check(client, chosen)
         return chosen.ids, sorted(wanted)
-    return (_readable(client, relay.names) if client.is_restricted else None), sorted(wanted)
-
-
-def _readable(client: Client, names: SourceNames) -> tuple[int, ...]:
-    """Return the ids of all sources that a client may read now."""
-    return tuple(one.id for one in names.select().sources if client.may_read(one.name))
+    return None, sorted(wanted)
 
 
 def _positions(parameters: StreamParameters, wanted: Sequence[int]) -> dict[int, StreamPosition]:

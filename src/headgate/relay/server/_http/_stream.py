@@ -42,6 +42,7 @@ __all__ = ["commands", "encoded"]
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _CHOSEN_QUICKLY: Final = 8 << 20
 """Choosing from so many bytes takes some milliseconds."""
+_NEWEST_VERSION: Final = 2
 _LARGE_BODY: Final = 1 << 20
 """Bodies from this size on, and JSON, are built in a worker thread, so that other requests do not wait for them."""
 
@@ -94,7 +95,7 @@ class _Stream:
     async def _events(self, stream_request: StreamRequest) -> EventBatch:
         """Return the next events; wait for them if that is requested."""
         if stream_request.filters != NO_FILTERS:  # check them, even if there are no events yet
-            self._choices.of("stream", self._relay.names.select(stream_request.sources).ids, stream_request.filters)
+            self._choices.of("stream", stream_request.selection(self._relay.names).ids, stream_request.filters)
 
         async def attempt(is_last: bool) -> EventBatch | None:
             batch = await self._read(stream_request)
@@ -166,7 +167,7 @@ class _Stream:
 
     def _choice(self, stream_request: StreamRequest, partition: int) -> Choice | None:
         """Return the choice of events; None: all of the partition."""
-        wanted = self._relay.names.select(stream_request.sources)
+        wanted = stream_request.selection(self._relay.names)
         if partition in wanted.whole and stream_request.filters == NO_FILTERS:
             return None
         return self._choices.of("stream", wanted.ids, stream_request.filters)
@@ -200,16 +201,15 @@ class _Stream:
         )
 
     def _body(self, stream_request: StreamRequest, batch: EventBatch) -> bytes | memoryview[int]:
-        version = self._relay.config.event_version
-        return encoded(batch.joined(), stream_request.encoding, version=version, accepted=stream_request.version)
+        return encoded(batch.joined(), stream_request.encoding, accepted=stream_request.version)
 
 
-def encoded(data: Any, output: str, *, version: int, accepted: int) -> bytes | memoryview[int]:
+def encoded(data: Any, output: str, *, accepted: int) -> bytes | memoryview[int]:
     """Return events (uint8[]) in one of Databus's forms: ``binary``, ``json`` or ``json_plain_value``.
 
-    :param version: the events' version.
     :param accepted: the newest version that the client accepts.
+    :raises DecodeError: they are not whole events.
     """
-    if accepted < version:
+    if accepted < _NEWEST_VERSION:
         data = convert_to_v1(data)
     return memoryview(data.data) if output == "binary" else json_lines(data, plain=output == "json_plain_value")

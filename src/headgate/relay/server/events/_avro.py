@@ -40,6 +40,8 @@ _BYTES: Final = 2
 _RAW: Final = 3
 """The same bytes alone."""
 _NO_UNION: Final = (-1, -1)
+_WIDE: Final = (pa.uint32(), pa.int64())
+"""Types with numbers of more than 32 bits, signed."""
 
 
 def _read_only(array: Any) -> Any:
@@ -155,6 +157,14 @@ def _longs(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
     return [_Lane(valid, branches, _LONG, words=words)]
 
 
+def _ints(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
+    """:raises pa.ArrowInvalid: a number of more than 32 bits, which readers would cut."""
+    lanes = _longs(array, valid, branches)
+    if array.type in _WIDE and (valid & (lanes[0].words != lanes[0].words.astype(np.int32))).any():
+        raise pa.ArrowInvalid("it takes more than 32 bits")
+    return lanes
+
+
 def _fixed(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
     data = _numbers(array, np.dtype(array.type.to_pandas_dtype())).view(np.uint8)
     return [_Lane(valid, branches, _FIXED, data=data, width=array.type.bit_width // 8)]
@@ -244,7 +254,8 @@ def _lane_of(kind: pa.DataType, avro: Any) -> tuple[Callable[[pa.Array], pa.Arra
     name = avro["type"] if isinstance(avro, dict) else avro
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if name in ("int", "long"):
-        return _as_long(kind, logical)
+        convert = _as_long(kind, logical)
+        return None if convert is None else (convert, _ints if name == "int" else _longs)
     if name in ("float", "double"):
         wanted = pa.float32() if name == "float" else pa.float64()
         return (_cast(wanted, safe=False), _fixed) if number else None
@@ -265,15 +276,16 @@ def _lane_of(kind: pa.DataType, avro: Any) -> tuple[Callable[[pa.Array], pa.Arra
     return None
 
 
-def _as_long(kind: pa.DataType, logical: str | None) -> tuple[Callable[[pa.Array], pa.Array], _Make] | None:
+def _as_long(kind: pa.DataType, logical: str | None) -> Callable[[pa.Array], pa.Array] | None:
+    """Return how an Arrow column becomes whole numbers; None: it cannot."""
     if pa.types.is_integer(kind):
-        return (_cast(pa.int64()) if pa.types.is_uint64(kind) else _same), _longs
+        return _cast(pa.int64()) if pa.types.is_uint64(kind) else _same
     if pa.types.is_decimal(kind) and kind.scale == 0:
-        return _low_word, _longs
+        return _low_word
     if pa.types.is_date(kind) and logical == "date":
-        return _cast(pa.int32()), _longs
+        return _cast(pa.int32())
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return _epoch(_MICROS_PER_MILLI if (logical or "").endswith("micros") else 1), _longs
+        return _epoch(_MICROS_PER_MILLI if (logical or "").endswith("micros") else 1)
     return None
 
 
@@ -355,7 +367,7 @@ class RowEncoder:
     def key_part(self, index: int, column: pa.Array) -> pa.Array:
         """Return a key column as in events: int64 if the schema has an int or long, else text or bytes."""
         field = next((one for one in self._fields if one.column == index), None)
-        if field is not None and field.make is _longs:
+        if field is not None and field.make in (_longs, _ints):
             return _as_int64(field.convert(column))
         return text_of(column)
 

@@ -161,7 +161,9 @@ def _of_longs(kind: pa.DataType) -> _Read:
     def read(rows: _RowCursors, valid: Bools) -> pa.Array:
         out = np.zeros(len(valid), np.int64)
         _longs(rows.data, rows.cursor, rows.ends, valid, out)
-        return _array(kind, valid, out.astype(width, copy=False))
+        values = out.astype(width, copy=False)
+        rows.cursor[values != out] = -1
+        return _array(kind, valid, values)
 
     return read
 
