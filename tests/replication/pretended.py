@@ -117,7 +117,8 @@ class PretendedServer:
     def begin(self, first: str = "BEGIN") -> None:
         self.number += 1
         if self.anonymous:
-            body = b"\0" + bytes(16) + struct.pack("<qBqq", 0, 2, 0, 1) + (10**15).to_bytes(7, "little") + packed(0)
+            commit_us = (self.began_us + self.number).to_bytes(7, "little")
+            body = b"\0" + bytes(16) + struct.pack("<qBqq", 0, 2, 0, 1) + commit_us + packed(0)
             self.write(lambda one: one.event(codes.ANONYMOUS_GTID, body + struct.pack("<I", 90704)))
         else:
             self.write(
@@ -277,8 +278,8 @@ class _Socket:
 
 
 class _Session(Connection):
-    def __init__(self, network: Network, server: PretendedServer) -> None:
-        self._network, self._server = network, server
+    def __init__(self, network: Network, server: PretendedServer, settings: ConnectionSettings) -> None:
+        self._network, self._server, self.settings = network, server, settings
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -317,12 +318,12 @@ class Network:
     """The packets that would have answered each."""
     open: int = 0
 
-    def connect(self, _settings: ConnectionSettings) -> Connection:
+    def connect(self, settings: ConnectionSettings) -> Connection:
         server = self.route.pop(0) if self.route else self.server
         if server is None:
             raise ConnectError("nobody answers")
         self.open += 1
-        return _Session(self, server)
+        return _Session(self, server, settings)
 
     def transport(self, **retry: Any) -> Transport:
         return Transport(self.connect).retrying(**{"tries": self.attempts - 1, "sleep": self.pauses.append, **retry})
