@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ BEGAN = "2023-11-14T22:13:20"
 class Altered(PretendedServer):
     """A server with other settings, purged transactions, or an account that sees no table."""
 
-    settings: dict[str, str] = {}
+    settings: Mapping[str, str] = MappingProxyType({})
     tables: tuple[str, ...] = ("t", "u")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -102,9 +104,7 @@ def test_which_changes(monkeypatch: pytest.MonkeyPatch, words: list[str], ids: l
 
 
 def test_a_short_form_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = run(
-        monkeypatch, Network(logged()), "--until-current", "--from", "earliest", "--format", "text"
-    )
+    code, out, _ = run(monkeypatch, Network(logged()), "--until-current", "--from", "earliest", "--format", "text")
     assert (code, out.splitlines()) == (
         0,
         [

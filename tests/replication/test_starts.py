@@ -114,7 +114,7 @@ def test_names_and_sets() -> None:
     assert start(server, f"{UUID}:1-2") == gtids(1, 2)
     server.purged = gtids(1, 2)
     assert start(server, "earliest") == gtids(1, 2)
-    with pytest.raises(BinlogPurgedError, match="no longer holds .*:2: begin at earliest") as caught:
+    with pytest.raises(BinlogPurgedError, match=r"no longer holds .*:2: begin at earliest") as caught:
         start(server, f"{UUID}:1")
     assert (caught.value.needed, caught.value.purged) == (f"{UUID}:2", f"{UUID}:1-2")
     with pytest.raises(ServerBehindError, match=f"has not executed {OTHER}:7: is this the right server?"):
