@@ -12,9 +12,10 @@ from typing import Any, Final
 import pytest
 
 from headgate.binlog import codes
-from headgate.errors import DefiniteServerError
+from headgate.errors import AccessError, DefiniteServerError
 from headgate.mysql import Connection
 from headgate_testing._binlog import packed
+from tests.mysql.test_prerequisites import GOOD
 from tests.mysql.test_result import result
 from tests.replication.pretended import Network, PretendedServer
 
@@ -36,8 +37,9 @@ class SelectableServer(PretendedServer):
         self.engine = "InnoDB"
         self.columns = ["id", "v"]
         self.tables = ["t"]
-        self.failures: dict[str, Exception] = {}
-        """Errors of statements, by how these begin."""
+        self.answers: dict[str, list[tuple[Any, ...]] | Exception] = {}
+        """Other answers to statements, by how these begin (the longest counts); ``chunk``: the error of each SELECT of
+        rows."""
         self.before_select: Callable[[], object] = lambda: None
         """Called when a SELECT of rows arrives, before its view is opened; ``after_select`` once it is."""
         self.after_select: Callable[[], object] = lambda: None
@@ -80,9 +82,12 @@ class SelectableServer(PretendedServer):
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         self.statements.append(sql)
-        for begin, error in self.failures.items():
-            if sql.startswith(begin):
-                raise error
+        begins = [begin for begin in self.answers if sql.startswith(begin)]
+        if begins:
+            answer = self.answers[max(begins, key=len)]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
         if sql.startswith("SELECT MAX(ORDINAL_POSITION)"):
             return [(1,)]
         if "information_schema" in sql:
@@ -128,7 +133,7 @@ class SelectableServer(PretendedServer):
 
     def select(self, sql: str) -> bytes:
         self.statements.append(sql)
-        if (error := self.failures.get("chunk")) is not None:
+        if isinstance(error := self.answers.get("chunk"), Exception):
             raise error
         self.before_select()
         rows = self.states[-1] if self.view is None else self.view
@@ -152,6 +157,31 @@ def _fulfils(row: Row, condition: str) -> bool:
         and (upto is None or key <= int(upto[1]))
         and (least is None or (value is not None and value > int(least[1])))
     )
+
+
+def ready() -> SelectableServer:
+    """Return a server that has all that a run needs; the account may read ``d.t`` only."""
+    server = SelectableServer()
+    variables = {**GOOD, "server_uuid": server.uuid, "innodb_native_foreign_keys": "OFF"}
+    denied = AccessError("SELECT command denied", code=1142)
+    server.answers = {
+        "SHOW GLOBAL VARIABLES": [*variables.items()],
+        "SHOW REPLICAS": [],
+        "SELECT CURRENT_USER()": [("reader@%",)],
+        "SELECT `id`, `v` FROM `d`.`t` LIMIT 0": [],
+        "SELECT 1 FROM `d`.": [],
+        "SELECT 1 FROM": denied,
+        "SELECT value FROM mysql.rds_configuration": denied,
+        "LOCK TABLES `d`.`headgate: no such table` READ": DefiniteServerError("no such table", code=1146),
+    }
+    return server
+
+
+def variables(server: SelectableServer, **changed: str) -> None:
+    """Change settings of a server."""
+    known = server.answers["SHOW GLOBAL VARIABLES"]
+    assert isinstance(known, list)
+    server.answers["SHOW GLOBAL VARIABLES"] = [*{**dict(known), **changed}.items()]
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def test_a_table_that_is_gone_leaves_the_others() -> None:
 )
 def test_a_select_that_the_server_refuses(code: int, condition: str | None, redo: tuple[int, str, bool]) -> None:
     server = SelectableServer()
-    server.failures["chunk"] = DefiniteServerError("refused", code=code)
+    server.answers["chunk"] = DefiniteServerError("refused", code=code)
     assert read(server, Chunk("d.t", 0, filter=condition)).redo == [redo]
 
 
@@ -254,7 +254,7 @@ def test_a_select_that_the_server_refuses(code: int, condition: str | None, redo
 
 def test_a_select_that_takes_too_long() -> None:
     server = SelectableServer()
-    server.failures["chunk"] = DefiniteServerError("interrupted", code=3024)
+    server.answers["chunk"] = DefiniteServerError("interrupted", code=3024)
     with pytest.raises(ChunkRetryError, match="longer than 600 s to read: use smaller chunks") as caught:
         read(server, WHOLE)
     assert caught.value.table == "d.t"
@@ -269,7 +269,7 @@ def test_an_engine_without_consistent_reads() -> None:
 
 def test_columns_that_the_account_may_not_select() -> None:
     server = SelectableServer()
-    server.failures["SELECT `headgate: no such column`"] = AccessError("denied", code=1143)
+    server.answers["SELECT `headgate: no such column`"] = AccessError("denied", code=1143)
     with pytest.raises(AccessError, match=r"GRANT SELECT ON `d`\.`t`"):
         read(server, WHOLE)
 
@@ -307,6 +307,6 @@ def test_the_wrong_server_and_one_that_lost_what_it_had() -> None:
 def test_tables_that_cannot_be_locked(error: Exception, kind: type[Exception], message: str) -> None:
     server = SelectableServer()
     server.change((None, (1, 0)))
-    server.failures["LOCK TABLES"] = error
+    server.answers["LOCK TABLES"] = error
     with pytest.raises(kind, match=message):
         read(server, WHOLE, locks=SETUP)
