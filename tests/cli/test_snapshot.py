@@ -91,7 +91,12 @@ def test_rows_that_were_printed_cannot_be_taken_back(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("headgate.cli._snapshot._CHUNKS_AT_ONCE", 1)
     server = filled()
     reads = iter(range(10))
-    server.after_select = lambda: next(reads) == 2 and server.statement("ALTER TABLE d.t ADD COLUMN w INT")
+
+    def alter() -> None:
+        if next(reads) == 2:
+            server.statement("ALTER TABLE d.t ADD COLUMN w INT")
+
+    server.after_select = alter
     code, lines, (error,) = run(server, "-t", "d.*", "--chunk-rows", "2")
     assert (code, ids(lines)) == (3, [1, 2])
     assert "DDL while the chunk was read: ALTER TABLE" in error
