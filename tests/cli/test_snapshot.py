@@ -65,17 +65,18 @@ def test_a_disturbed_attempt_is_repeated_at_a_later_set() -> None:
 def test_a_disturbed_attempt_ends_its_connections_and_locks_before_the_next(locks: list[str]) -> None:
     server = filled()
     opened: list[int] = []
+
+    def alter() -> None:
+        if server.number == 1:
+            server.statement("ALTER TABLE d.t ADD COLUMN w INT")
+
     with connected(server) as network:
-
-        def disturb() -> None:
-            opened.append(network.open)
-            if len(opened) == 1:
-                server.statement("ALTER TABLE d.t ADD COLUMN w INT")
-
-        server.before_select = disturb
+        server.before_select = lambda: opened.append(network.open)
+        server.before_lock = server.after_select = alter
         result = CliRunner().invoke(app, ["snapshot", "mysql://reader@pretended", "-t", "d.*", *locks])
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 5)
-    assert opened[0] == opened[1]
+    first, second = opened
+    assert first == second
 
 
 def test_a_table_that_is_disturbed_each_time() -> None:

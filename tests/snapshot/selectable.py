@@ -41,8 +41,10 @@ class SelectableServer(PretendedServer):
         """Other answers to statements, by how these begin (the longest counts); ``chunk``: the error of each SELECT of
         rows."""
         self.before_select: Callable[[], object] = lambda: None
-        """Called when a SELECT of rows arrives, before its view is opened; ``after_select`` once it is."""
+        """Called when a SELECT of rows arrives, before its view is opened; ``after_select`` once it is; ``before_lock``
+        before the table is locked."""
         self.after_select: Callable[[], object] = lambda: None
+        self.before_lock: Callable[[], object] = lambda: None
         self.statements: list[str] = []
         self.view: list[Row] | None = None
         """Rows of a transaction that began WITH CONSISTENT SNAPSHOT."""
@@ -98,7 +100,10 @@ class SelectableServer(PretendedServer):
             return self._bound(sql)
         if "JSON_TABLE" in sql:
             return self._passing(sql)
-        if sql.startswith(("SET SESSION", "LOCK", "UNLOCK")):
+        if sql.startswith("LOCK TABLES"):
+            self.before_lock()
+            return []
+        if sql.startswith(("SET SESSION", "UNLOCK")):
             return []
         if sql.startswith("START TRANSACTION WITH CONSISTENT SNAPSHOT"):
             self.view = self.states[-1]
