@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from typer.testing import CliRunner
 
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_pattern
-from headgate.cli import _check, _init
-from headgate.config import PipelineConfig, parse_config
+from headgate.cli import _check, _init, app
+from headgate.config import PipelineConfig, load_config, parse_config
 from headgate.errors import AccessError, DefiniteServerError
 from headgate.mysql import Connection, ConnectionSettings, Prerequisite, ServerFacts
+from tests.snapshot.selectable import SelectableServer, connected, ready, variables
 
 ROWS = [
     Prerequisite("log_bin", "ON", "ON", "ok"),
@@ -140,3 +144,105 @@ class Server:
         if statement.startswith("SELECT 1 FROM `db`."):
             raise DefiniteServerError("no such table", code=1146)
         raise AccessError("SELECT command denied", code=1142)
+
+
+# --- the commands
+
+
+def run(server: SelectableServer, *words: str) -> tuple[int, str, str]:
+    with connected(server) as network:
+        result = CliRunner().invoke(app, [words[0], "mysql://reader@pretended", *words[1:]])
+    assert network.open == 0
+    return result.exit_code, result.stdout, result.stderr
+
+
+def report(server: SelectableServer, *words: str) -> tuple[int, dict[str, dict[str, str]]]:
+    code, out, err = run(server, "check", "--format", "json", *words)
+    assert err == ""
+    return code, {row["name"]: row for row in json.loads(out)}
+
+
+def test_a_server_that_passes_all_checks() -> None:
+    code, rows = report(ready(), "-t", "d.*")
+    assert (code, {row["status"] for row in rows.values()}) == (0, {"ok"})
+    assert {
+        name: row["actual"] for name, row in rows.items() if name.startswith(("tables", "keys", "SELECT", "en"))
+    } == {
+        "tables d.*": "1",
+        "engines": "InnoDB (1 table)",
+        "keys": "primary or unique, NOT NULL (1 table)",
+        "SELECT": "granted (1 table)",
+        "enforce_gtid_consistency": "ON",
+    }
+    assert run(ready(), "check")[1].splitlines()[-1] == f"0 failed, 0 warnings, {len(rows)} ok"
+
+
+def test_all_faults_are_reported_with_their_remedies() -> None:
+    server = ready()
+    variables(server, binlog_format="MIXED", innodb_native_foreign_keys="ON")
+    server.is_keyed, server.engine = False, "MyISAM"
+    server.answers |= {
+        "SELECT `id`, `v` FROM `d`.`t` LIMIT 0": AccessError("denied", code=1142),
+        "SELECT CONSTRAINT_SCHEMA": [("d", "t", "fk", "CASCADE", "RESTRICT")],
+        "LOCK TABLES `d`.`headgate: no such table` READ": AccessError("denied", code=1044),
+    }
+    code, rows = report(server, "-t", "d.*", "-t", "d.gone")
+    assert (code, {name: row["remedy"] for name, row in rows.items() if row["status"] == "fail"}) == (
+        1,
+        {
+            "binlog_format": "SET PERSIST binlog_format = ROW;",
+            "engine of d.t": "ALTER TABLE `d`.`t` ENGINE = InnoDB;",
+            "SELECT on d.t": "GRANT SELECT ON `d`.`t` TO 'reader'@'%';",
+            "tables d.gone": "check the spelling: names are case-sensitive",
+            "foreign keys of d.t": rows["foreign keys of d.t"]["remedy"],
+        },
+    )
+    assert rows["key of d.t"]["status"] == "warn"
+    assert rows["watermark gtid"]["actual"] == "not usable: see binlog_format"
+    assert rows["watermark lock"]["actual"].startswith("needs GRANT LOCK TABLES ON `d`.* TO 'reader'@'%'; not usable")
+    assert {"engines", "keys", "SELECT"}.isdisjoint(rows)
+    assert run(server, "check")[0] == 1
+
+
+def test_a_grant_on_some_columns_is_not_enough() -> None:
+    server = ready()
+    server.answers["SELECT `headgate: no such column`"] = AccessError("denied", code=1143)
+    code, rows = report(server)
+    assert (code, rows["SELECT on d.t"]["actual"]) == (1, "granted on some columns only")
+
+
+def test_init_writes_a_file_that_a_run_takes(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    server = ready()
+    server.tables = ["t", "u"]
+    words = ["init", "-o", str(file), "--target", str(tmp_path / "lake"), "--password-file", str(tmp_path / "pw")]
+    code, out, err = run(server, *words)
+    assert (code, out.splitlines()[0], err) == (0, f"wrote {file}: 2 tables", "")
+    config = load_config(file)
+    assert (config.source.url, config.source.tables) == ("mysql://reader@pretended:3306", ("d.*",))
+    assert (config.source.password_file, config.target.path) == (str(tmp_path / "pw"), str(tmp_path / "lake"))
+    written = file.read_text()
+    code, _, err = run(server, *words)
+    assert (code, f"{file} exists already; --force overwrites it" in err) == (2, True)
+    assert run(server, *words, "--force", "-t", "d.u")[0] == 0
+    assert (load_config(file).source.tables, file.read_text() == written) == (("d.u",), False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["-t", "shop.*"],
+            "no table matches shop.*: the account lacks SELECT: GRANT SELECT ON `shop`.* TO 'reader'@'%';",
+        ),
+        (["-o", "none/p.toml"], "none/p.toml cannot be written"),
+        (["-t", "nodot"], "not a table pattern"),
+    ],
+)
+def test_init_writes_no_file_that_would_not_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(ready(), "init", *words)
+    assert (code, out, message in err) == (2, "", True), err
+    assert [*tmp_path.iterdir()] == []

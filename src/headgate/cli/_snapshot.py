@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
@@ -260,22 +260,20 @@ class _SnapshotReader:
         from headgate.replication import ImageBatch
         from headgate.snapshot import ChunkOptions, ChunkRead, Redo, read_chunks
 
-        items = read_chunks(
-            ChunkRead(
-                self._settings,
-                chunks,
-                self.executed,
-                self._server_uuid,
-                epoch=0,
-                planned_us=self._planned_us,
-                first_ordinal=self._ordinal,
-            ),
-            ChunkOptions(self._policies, locks=self._locks),
+        read = ChunkRead(
+            self._settings,
+            chunks,
+            self.executed,
+            self._server_uuid,
+            epoch=0,
+            planned_us=self._planned_us,
+            first_ordinal=self._ordinal,
         )
-        for item in items:
-            if isinstance(item, Redo):
-                raise _Disturbed(item.chunk.table, item.reason)
-            # Skip high watermarks, which only matter for applying changes to the rows.
-            if isinstance(item, ImageBatch) and item.batch.num_rows:
-                self._ordinal += item.batch.num_rows
-                yield item
+        with closing(read_chunks(read, ChunkOptions(self._policies, locks=self._locks))) as items:
+            for item in items:
+                if isinstance(item, Redo):
+                    raise _Disturbed(item.chunk.table, item.reason)
+                # Skip high watermarks, which only matter for applying changes to the rows.
+                if isinstance(item, ImageBatch) and item.batch.num_rows:
+                    self._ordinal += item.batch.num_rows
+                    yield item

@@ -76,7 +76,7 @@ up to the view's position, is exactly what the view has and E has not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -158,12 +158,14 @@ class _RetryChunk(Exception):
 
 def read_chunks(
     read: ChunkRead, options: ChunkOptions | None = None
-) -> Iterator[ImageBatch | Redo | UnreadableRows | HighWatermark]:
+) -> Generator[ImageBatch | Redo | UnreadableRows | HighWatermark, None, None]:
     """Yield each chunk's rows exactly as of E, as ``r`` images; or one ``Redo`` or ``UnreadableRows`` in their place.
 
     A chunk yields batches only after all checks have passed, so never both. An empty chunk yields one batch without
     rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` one
     ``HighWatermark`` for each table that was written meanwhile follows the chunks: only then is a row not as of E.
+
+    Its connections and locks last until its end: close it, if it is left early.
 
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
