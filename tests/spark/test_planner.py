@@ -860,7 +860,7 @@ def test_rewritten_history_is_noticed_by_a_stream_without_a_checkpoint() -> None
 def test_a_stream_without_a_checkpoint_whose_ledger_is_gone_reads_its_tables_again() -> None:
     server, control = source(("d.a", 3)), FakeControl()
     stream(server, control).drain()
-    assert control.finished() == {"d.a"}
+    assert control.sink_tables().finished == {"d.a"}
     assert queued(Stream(server, control, Options.parse(BASE))) == ["d.a"]
 
 
