@@ -212,6 +212,10 @@ class ChangelogTable:
     def check(self) -> bool:
         return self.delta.check_ours(PIPELINE_NAME, self._property) is not None
 
+    def has_changes_until(self, epoch: int) -> bool:
+        data, files = _of(self.delta).store.data, self.delta.snapshot(files=True).files.values()
+        return any(until(data[file.path], epoch) for file in files)
+
     def types(self) -> dict[str, str] | None:
         return dict(self._types) if self.check() else None
 
