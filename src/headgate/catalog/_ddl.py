@@ -320,16 +320,20 @@ def _exchange(action: TokenCursor) -> list[DdlEffect]:
 
 def _renames(action: TokenCursor) -> list[tuple[str, str]]:
     """Return the names of a column before and after RENAME COLUMN or CHANGE."""
-    if action.skip("RENAME", "COLUMN"):
-        name = action.name()
-        action.expect("TO")
-    elif action.skip("CHANGE"):
-        action.skip("COLUMN")
-        name = action.name()
-    else:
+    try:
+        if action.skip("RENAME", "COLUMN"):
+            name = action.name()
+            action.expect("TO")
+        elif action.skip("CHANGE"):
+            action.skip("COLUMN")
+            name = action.name()
+        else:
+            return []
+        new_name = action.name()
+    except Unclear:  # no server runs it
         return []
-    new_name = action.name()
-    action.at = 0
+    finally:
+        action.at = 0
     return [(name, new_name)] if lower_name(name) != lower_name(new_name) else []
 
 
