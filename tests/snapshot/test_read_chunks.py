@@ -185,8 +185,8 @@ def test_statements_that_change_the_table_meanwhile(statement: str, reason: str 
     if reason is None:
         assert (got.rows, got.redo) == ([(1, 0)], [])
     else:
-        ((number, said, whole_table),) = got.redo
-        assert (number, said.startswith(reason), whole_table, got.rows) == (0, True, False, [])
+        ((number, cause, whole_table),) = got.redo
+        assert (number, cause.startswith(reason), whole_table, got.rows) == (0, True, False, [])
 
 
 def test_a_truncation_may_be_accepted() -> None:
