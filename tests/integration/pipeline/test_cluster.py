@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self
 
 import psutil
 import pytest
 
 from headgate_testing import MySQLServer, ObjectStore, Proxy, SparkCluster, s3_jars, wait_until
+from headgate_testing._ports import free_port
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.integration.outside import lake_rows, operations, source_rows
 
@@ -91,9 +95,10 @@ WRITES = Path(__file__).with_name("waiting_writes.py")
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)"
 SPECULATIVE = {"speculation": "true", "speculation.quantile": "0.5", "speculation.multiplier": "1.2"}
 ALL_AT_ONCE = {
-    "scheduler.minRegisteredResourcesRatio": "1.0", "scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "cores.max": "2", "scheduler.minRegisteredResourcesRatio": "1.0",
+    "scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }  # fmt: skip
-"""No task begins before all executors are there."""
+"""No task begins before all executors are there: a standalone cluster counts them only against ``cores.max``."""
 LESS_TASKS = {"databricks.delta.snapshotPartitions": "1"}
 
 
@@ -119,33 +124,59 @@ def kill_executors(cluster: SparkCluster) -> int:
     return len(killed)
 
 
-def run_without_executors(output: Elsewhere, steps: Path, lose: Callable[[], int], meanwhile: Iterable[str]) -> str:
+class Steps:
+    """A run that waits after each batch was read."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._process, self._folder = process, folder
+        self.written = 0
+        """How many batches were let go on."""
+
+    def has_read(self) -> bool:
+        """Wait until the next batch was read; False: the run has ended."""
+        file = self._folder / f"read-{self.written}"
+        wait_until(lambda: file.exists() or self._process.poll() is not None, "no batch was read", seconds=600)
+        return self._process.poll() is None
+
+    def write(self) -> None:
+        """Let the batch be written."""
+        (self._folder / f"write-{self.written}").touch()
+        self.written += 1
+
+    def write_all(self) -> None:
+        """Let this and all later batches be written."""
+        while self.has_read():
+            self.write()
+
+
+@contextlib.contextmanager
+def stepwise(output: Elsewhere, folder: Path) -> Iterator[Steps]:
+    """``headgate run --once`` in steps. The block writes all batches; the run has to end by itself with 0."""
+    folder.mkdir()
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "STEPS": str(folder)}
+    command = [sys.executable, str(WRITES), "run", "--once", str(output.file)]
+    log = folder / "log"
+    with log.open("wb") as out, subprocess.Popen(command, env=env, stdout=out, stderr=out) as process:
+        try:
+            steps = Steps(process, folder)
+            yield steps
+            assert process.wait(600) == 0, log.read_text()
+            assert steps.written, log.read_text()
+        finally:
+            process.kill()
+
+
+def run_without_executors(output: Elsewhere, steps: Path, lose: Callable[[], int], meanwhile: Iterable[str]) -> None:
     """``headgate run --once``: whenever a batch was read, executors are lost before it is written.
 
     :param lose: makes them go; returns how many there were.
     :param meanwhile: statements after the first batch was read.
     """
-    steps.mkdir()
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "STEPS": str(steps)}
-    command = [sys.executable, str(WRITES), "run", "--once", str(output.file)]
-    number = 0
-    with (steps / "log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as process:
-
-        def goes_on() -> bool:
-            return (steps / f"read-{number}").exists() or process.poll() is not None
-
-        try:
-            while wait_until(goes_on, "no batch was read", seconds=600) and process.poll() is None:
-                output.do(*(meanwhile if number == 0 else ()))
-                assert lose() or number
-                (steps / f"write-{number}").touch()
-                number += 1
-        finally:
-            process.terminate()
-    text = (steps / "log").read_text()
-    assert process.returncode == 0, text
-    assert number, text
-    return text
+    with stepwise(output, steps) as run:
+        while run.has_read():
+            output.do(*(meanwhile if run.written == 0 else ()))
+            assert lose() or run.written
+            run.write()
 
 
 @pytest.mark.slow
@@ -296,3 +327,206 @@ def test_workers_killed_while_a_batch_is_read_and_before_it_is_written(
             run_without_executors(output, tmp_path / "steps", lose, ["UPDATE one SET v = v + 1 WHERE id < 50"])
             output.command("run", "--once")
             check(output, lake)
+
+
+HOSTS = "127.0.0.1", "127.0.0.2"
+"""Of the workers: Spark starts no second attempt of a task on the host of the first."""
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[SparkCluster]:
+    """A cluster whose two workers have two hosts."""
+    with SparkCluster.start(hosts=HOSTS) as cluster:
+        yield cluster
+
+
+class Attempts:
+    """The tasks of a running driver, by its REST API (Spark's documentation, "Monitoring and Instrumentation")."""
+
+    def __init__(self) -> None:
+        self._port = free_port()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Settings of the driver, without their prefix."""
+        return {"ui.enabled": "true", "ui.port": str(self._port)}
+
+    def have_begun(self) -> bool:
+        """Whether a task runs; none does while the driver starts, which answers with a page of text."""
+        try:
+            return any(one["status"] == "RUNNING" for _, one in self._tasks())
+        except (OSError, ValueError):
+            return False
+
+    def on(self, executor: str) -> list[tuple[int, int]]:
+        """Stages and numbers of the tasks that run on an executor, as far as its driver knows."""
+        tasks = self._tasks()
+        return [task for task, one in tasks if one["executorId"] == executor and one["status"] == "RUNNING"]
+
+    def second(self, executor: str) -> list[str]:
+        """States of the second attempts of these tasks."""
+        first = {*self.on(executor)}
+        return [one["status"] for task, one in self._tasks() if task in first and one["speculative"]]
+
+    def _tasks(self) -> list[tuple[tuple[int, int], dict[str, Any]]]:
+        applications = [one["id"] for one in self._get("")]
+        stages = [stage for one in applications for stage in self._get(f"/{one}/stages?details=true")]
+        return [((one["stageId"], task["index"]), task) for one in stages for task in one.get("tasks", {}).values()]
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/applications{path}") as answer:
+            return json.load(answer)
+
+
+def executor_of(process: psutil.Process) -> psutil.Process:
+    """The executor's process, of one of its Python processes."""
+    return next(one for one in process.parents() if "--executor-id" in one.cmdline())
+
+
+def name_of(executor: psutil.Process) -> str:
+    words = executor.cmdline()
+    return words[words.index("--executor-id") + 1]
+
+
+class Stopped:
+    """Processes that stand still until the block ends, or earlier."""
+
+    def __init__(self, processes: Iterable[psutil.Process]) -> None:
+        self._processes = [*processes]
+
+    def __enter__(self) -> Self:
+        for process in self._processes:
+            process.suspend()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_on()
+
+    def go_on(self, *, but: psutil.Process | None = None) -> None:
+        """Let them go on, but for one."""
+        for process in self._processes:
+            if process != but:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+
+def speculating(cluster: SparkCluster, attempts: Attempts) -> Mapping[str, str]:
+    """Settings with which a task that stands still is started again, also one that is its stage's only one."""
+    return {
+        **settings_of(cluster), **SPECULATIVE, **ALL_AT_ONCE, **LESS_TASKS, **with_jars(), **attempts.settings,
+        "speculation.task.duration.threshold": "3s", "network.timeout": "600s",
+    }  # fmt: skip
+
+
+def soon(look: Callable[[], object], problem: str) -> None:
+    """Look now and then, because looking takes the processor time of what is waited for."""
+    wait_until(look, problem, seconds=600, every=0.2)
+
+
+def slow_reader(cluster: SparkCluster, proxy: Proxy, attempts: Attempts) -> psutil.Process:
+    """Wait until both tasks of the first batch read, slowly; return one's Python process. Planning was not slow."""
+    soon(attempts.have_begun, "no task begins")
+    proxy.limit(200_000)
+    soon(lambda: len(readers(cluster, proxy)) == 2, "no tasks read")
+    return readers(cluster, proxy)[0]
+
+
+CHANGES = "UPDATE one SET v = v + 1", "UPDATE two SET v = v + 1 WHERE id % 2 = 0", "DELETE FROM two WHERE id % 5 = 1"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("goes_on", [False, True], ids=["stands-still", "goes-on"])
+def test_a_task_that_stands_still_is_read_a_second_time(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, two_hosts: SparkCluster, goes_on: bool
+) -> None:
+    """One attempt counts, also if both read at the same time: each sees another window, because the server changes."""
+    lake, attempts = tmp_path / "lake", Attempts()
+    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), speculating(two_hosts, attempts))
+    fill(output)
+    with behind_a_proxy(output) as proxy:
+        with stepwise(output, tmp_path / "steps") as run:
+            process = slow_reader(two_hosts, proxy, attempts)
+            executor = name_of(executor_of(process))
+            with Stopped([process]) as stopped:
+                output.do(*CHANGES)
+                soon(lambda: "RUNNING" in attempts.second(executor), "no second attempt")
+                output.do(*CHANGES)
+                if goes_on:
+                    stopped.go_on()
+                proxy.limit(None)
+                assert run.has_read()
+                soon(lambda: not attempts.on(executor), "the attempt that does not count is not ended")
+            run.write_all()
+        output.command("run", "--once")
+        check(output, lake)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("while_writing", [False, True], ids=["reading", "writing"])
+def test_tasks_that_go_on_after_their_batch(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, two_hosts: SparkCluster, while_writing: bool
+) -> None:
+    """What an executor holds stands still, as on a machine that sleeps, until its tasks have been done elsewhere and
+    their batch is committed. What it writes then belongs to nothing.
+    """
+    lake, attempts = tmp_path / "lake", Attempts()
+    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), speculating(two_hosts, attempts))
+    fill(output)
+    with behind_a_proxy(output) as proxy:
+        with stepwise(output, tmp_path / "steps") as run:
+            process = slow_reader(two_hosts, proxy, attempts)
+            executor = executor_of(process)
+            if while_writing:
+                proxy.limit(None)
+                assert run.has_read()
+            with Stopped([executor, *executor.children(recursive=True)]) as stopped:
+                output.do(*CHANGES)
+                proxy.limit(None)
+                assert run.has_read()
+                run.write()
+                assert run.has_read(), "there is no second batch"
+                left = attempts.on(name_of(executor))
+                assert left, "no task stood still"
+                stopped.go_on(but=executor)
+                soon(lambda: process not in readers(two_hosts, proxy), "its Python does not go on")
+                stopped.go_on()
+                soon(lambda: not {*left} & {*attempts.on(name_of(executor))}, "attempts do not end")
+            run.write_all()
+        output.command("run", "--once")
+        check(output, lake)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_executors_that_leave_between_reading_and_writing(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster
+) -> None:
+    """By dynamic allocation: all that were idle for a while leave. Others come for the tasks that write, or read."""
+    lake, allocation = tmp_path / "lake", "dynamicAllocation"
+    settings = {
+        **settings_of(spark_cluster), **with_jars(), f"{allocation}.enabled": "true",
+        f"{allocation}.shuffleTracking.enabled": "true", f"{allocation}.minExecutors": "0",
+        f"{allocation}.maxExecutors": "2", f"{allocation}.executorIdleTimeout": "3s",
+        f"{allocation}.shuffleTracking.timeout": "3s", f"{allocation}.cachedExecutorIdleTimeout": "3s",
+    }  # fmt: skip
+    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), settings)
+    fill(output)
+    text = output.file.read_text().replace("chunk_rows = 100", "chunk_rows = 2000")
+    output.file.write_text(text)
+    came = list[set[int]]()
+
+    def lose() -> int:
+        came.append(executors(spark_cluster))
+        wait_until(lambda: not executors(spark_cluster), "executors do not leave", seconds=120, every=0.1)
+        return len(came[-1])
+
+    run_without_executors(output, tmp_path / "first", lose, ["UPDATE one SET v = v + 1 WHERE id < 50"])
+    assert len(came) > 1, "one batch: nobody had to come again"
+    assert all(came)
+    assert not came[0] & came[1]
+    output.do(*CHANGES, "INSERT INTO two VALUES (0, 0, 'y')")
+    run_without_executors(output, tmp_path / "second", lose, ["UPDATE two SET v = v + 1 WHERE id < 50"])
+    output.command("run", "--once")
+    check(output, lake)
