@@ -22,11 +22,11 @@ from headgate.positions import Position, parse_position
 
 __all__ = [
     "VERSION",
-    "Applied",
     "ChunkSpec",
     "Hint",
     "Last",
     "ReadState",
+    "SinkPosition",
     "SnapshotProgress",
     "SnapshotRequest",
     "SnapshotState",
@@ -84,7 +84,7 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class SinkPosition:
     """What sinks have applied, to resume without a checkpoint: a GTID set, the UUID of the server that it was read on,
     and its newest transaction. ``last`` is None if no header of it was read, because its log was purged before.
     """
@@ -98,7 +98,7 @@ class Applied:
         return _dump(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Applied:
+    def from_json(cls, text: str) -> SinkPosition:
         """Parse the result of :meth:`to_json`; OffsetFormatError for anything else."""
         fields = _Fields(_load(text, "position"), "applied", ("gtid", "server_uuid", "last"))
         return cls(_gtid(fields.text("gtid")), fields.text("server_uuid"), fields.optional("last", Last.from_dict))

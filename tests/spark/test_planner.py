@@ -28,7 +28,7 @@ from headgate.errors import (
     error_line,
 )
 from headgate.gtid import GtidSet
-from headgate.offsets import Applied, Hint, Last, ReadState, TableRead
+from headgate.offsets import Hint, Last, ReadState, SinkPosition, TableRead
 from headgate.positions import KINDS, LogPlace, Position
 from headgate.spark import BatchPlan, Notes, Options
 from tests.domains import Domains, domains
@@ -40,7 +40,7 @@ BASE = {"url": "mysql://u@h", "tables": "d.*", "chunk_rows": "4", "slots": "2", 
 
 def applied(transactions: int, last: Last | None = None) -> str:
     """The option: what the sinks have applied."""
-    return Applied(str(gtids(transactions)), UUID, last).to_json()
+    return SinkPosition(str(gtids(transactions)), UUID, last).to_json()
 
 
 def stream(server: FakeServer, control: FakeControl | None = None, **options: str) -> Stream:
@@ -48,7 +48,7 @@ def stream(server: FakeServer, control: FakeControl | None = None, **options: st
     control = control or FakeControl()
     hint = control.hint()
     if hint is not None:
-        options = {"applied": Applied(hint.gtid, hint.server_uuid).to_json(), **options}
+        options = {"applied": SinkPosition(hint.gtid, hint.server_uuid).to_json(), **options}
     return Stream(server, control, Options.parse({**BASE, **options}))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from headgate.catalog import AddedColumn, ColumnChange, added_columns
 from headgate.names import quote_name
-from headgate.offsets import Applied, ChunkSpec, Hint, Last, ReadState
+from headgate.offsets import ChunkSpec, Hint, Last, ReadState, SinkPosition
 from headgate.positions import Position
 
 __all__ = [
@@ -193,9 +193,9 @@ class Header:
     paused: bool = False  # a signal has paused table snapshots
 
     @property
-    def applied(self) -> Applied:
+    def applied(self) -> SinkPosition:
         """What sinks have applied after the batch."""
-        return Applied(self.gtid, self.server_uuid, Last(self.last_gtid, self.last_us) if self.last_gtid else None)
+        return SinkPosition(self.gtid, self.server_uuid, Last(self.last_gtid, self.last_us) if self.last_gtid else None)
 
 
 @dataclass(frozen=True)

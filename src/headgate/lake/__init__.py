@@ -8,11 +8,6 @@ from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._layout import Lake, short_name
 from headgate.lake._ledger import (
     Ledger,
-    LedgerRow,
-    LeftOut,
-    MergedState,
-    Successor,
-    TableState,
     check_lake,
     find_newest,
     ledger_files,
@@ -20,8 +15,8 @@ from headgate.lake._ledger import (
     newest_row,
     newest_rows,
     read_as_of,
-    versions_of,
 )
+from headgate.lake._ledger_row import LedgerRow, LeftOut, MergedState, Successor, TableState, versions_of
 from headgate.lake._marker import Marker, batch_marker, newest_batch
 from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel

@@ -45,7 +45,7 @@ from headgate.delta import (
 from headgate.errors import TargetError
 from headgate.lake._delta import followed_log
 from headgate.lake._layout import Lake
-from headgate.lake._ledger import MergedState, ShownShard, TableState
+from headgate.lake._ledger_row import MergedState, ShownShard, TableState
 from headgate.lake._marker import Marker, check_order
 from headgate.lake._properties import MERGED, key_of, key_property
 from headgate.lake._write_methods import check_union

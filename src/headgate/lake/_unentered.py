@@ -32,7 +32,7 @@ from headgate.lake._replace import keep_until
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.lake._ledger import TableState
+    from headgate.lake._ledger_row import TableState
 
 __all__ = ["UnenteredBatches"]
 

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainValidator, Validat
 from headgate.config import PASSWORD_NAMES, Conflict, Mistakes, SignalTopicConfig, SourceSettings, checked
 from headgate.control import check_filter
 from headgate.errors import ConfigError
-from headgate.offsets import Applied
+from headgate.offsets import SinkPosition
 from headgate.parsing import parse_json
 from headgate.policies import DEFAULT, MaskKey, Policies
 from headgate.positions import NamedStart, parse_position, parse_start
@@ -129,7 +129,7 @@ class Options(SourceSettings):
     as_of: _Gtids | None = Field(
         None, description="batch reads: the GTID set to read the tables at; default: everything executed now"
     )
-    applied: Annotated[Applied, _by(Applied.from_json)] | None = Field(
+    applied: Annotated[SinkPosition, _by(SinkPosition.from_json)] | None = Field(
         None,
         description="what the sinks have applied (the ledger's newest row), as JSON: where a stream without a"
         " checkpoint resumes",

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HistoryRewrittenError, ServerBehindError
-from headgate.offsets import Applied, Hint, Last, SourceOffset
+from headgate.offsets import Hint, Last, SinkPosition, SourceOffset
 from headgate.positions import NOTHING, Position, parse_position
 from headgate.spark._notes import Notes
 from headgate.spark._server import Server, ServerState, check_executed, newest_file
@@ -64,7 +64,7 @@ class HistoryCheck:
         last, hint = self._headers(None, None, had - state.purged, state, had)
         return {"last": last, "hint": hint}
 
-    def resume(self, applied: Applied, state: ServerState) -> None:
+    def resume(self, applied: SinkPosition, state: ServerState) -> None:
         """Compare the position of the sinks with the server, for a stream without a checkpoint.
 
         :raises ServerBehindError: the server has not executed all of it.
