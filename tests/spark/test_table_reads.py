@@ -220,7 +220,7 @@ def happen(reads: TableReads, finished: set[str], what: str, table: str) -> None
     elif what in ("range", "last") and read is not None and read.has_ranges:
         reads.hand_out(table, FINISHED if what == "last" else AFTER_ONE)
         finished |= {table} if what == "last" else set()
-    elif what == "retry" and (read is None or not read.is_queued):
+    elif what == "retry" and (read is None or not (read.is_queued or read.state is ReadState.BEGUN)):
         reads.retry(ChunkSpec(table, 3), PARTIAL if read is None or read.is_idle else None)
     elif what in ("stop", "drop") and read is not None and not read.is_idle:
         reads.end(table, is_complete=what == "drop")

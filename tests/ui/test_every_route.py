@@ -108,7 +108,7 @@ def test_slow_headers_and_bodies_end_their_connection(misuse: Misuse) -> None:
 
 
 def test_large_headers_and_bodies_are_refused(misuse: Misuse) -> None:
-    assert misuse.accepting_large_headers() == []
+    assert misuse.accepting_large_headers() == {}
     answers = misuse.answers_to_large_bodies(LARGEST_BODY + 1)
     assert {route: code for route, code in answers.items() if route[0] != "GET"} == {
         route: 413 for route in EVERY if route[0] != "GET"

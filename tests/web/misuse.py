@@ -38,15 +38,14 @@ class Misuse:
             opened = {route: stack.enter_context(self._connected(request(*route).encode())) for route in self.routes}
             return [route for route, one in opened.items() if not _has_ended(one)]
 
-    def accepting_large_headers(self) -> list[RouteKey]:
-        """Routes that answer a request with half a megabyte of headers."""
+    def accepting_large_headers(self) -> dict[RouteKey, int]:
+        """Routes that answer a request with half a megabyte of headers, and the status of the answer."""
         many = "".join(f"A{number}: {'b' * 1000}\r\n" for number in range(500))
-        accepting = []
+        codes = {}
         for method, path in self.routes:
             with self._connected(f"{method} {path} HTTP/1.1\r\n{self._head}{many}\r\n".encode()) as one:
-                if _code(_received(one)) not in (0, 400):
-                    accepting.append((method, path))
-        return accepting
+                codes[method, path] = _code(_received(one))
+        return {route: code for route, code in codes.items() if code not in (0, 400)}
 
     def answers_to_large_bodies(self, size: int) -> dict[RouteKey, int]:
         """The status of the answer to a body of so many bytes, by route; 0: none."""

@@ -64,7 +64,7 @@ def test_slow_headers_and_bodies_end_their_connection(relay: Served) -> None:
 
 def test_large_headers_and_bodies_are_refused(relay: Served) -> None:
     every = routes(relay.app)
-    assert Misuse(relay.port, every).accepting_large_headers() == []
+    assert Misuse(relay.port, every).accepting_large_headers() == {}
     reading = [route for route in every if route[0] == "POST" and "Stats" not in route[1]]
     answers = Misuse(relay.port, reading).answers_to_large_bodies(LARGEST_BODY + 1)
     assert answers == dict.fromkeys(reading, 500)
