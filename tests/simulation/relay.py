@@ -351,7 +351,7 @@ class RelayEpisode:
 
     def _damage_archive(self) -> None:
         """Delete a file of the archive, or cut a segment, as a program or a disk may. A cut header is an error."""
-        files = sorted(path for path in (self._folder / "log-1").iterdir() if path.is_file())
+        files = sorted(path for path in self._folder.glob("log-1/*") if path.is_file())  # its first segment makes it
         if not files:
             return
         path = self._choose.pick(files)
