@@ -16,6 +16,7 @@ from headgate.decide.actions import (
     Create,
     DropStrays,
     FillColumns,
+    NoteTypes,
     ProveKey,
     Sweep,
     TableContent,
@@ -1347,6 +1348,15 @@ def test_columns_of_a_history_only_grow() -> None:
     first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(new, [(1, "x", 2)])
     read = decided(first, unexplained.state, HISTORY, form=Form.HISTORY)
     assert kinds(read) == ["AddColumns", "AppendVersions", "Sweep"]
+
+
+def test_a_history_notes_which_columns_its_newest_rows_have() -> None:
+    """By that a start of a run knows that a column which a rule excludes or renames needs no further re-read."""
+    first = FakeBatch(9).about("shop.orders", state="reading", since_epoch=9).chunk(NARROWER, [(1,)])
+    note = find(decided(first, target=HISTORY, form=Form.HISTORY), NoteTypes)
+    assert note is not None
+    assert {name for name, column in note.target.columns.items() if column.source is not None} == {"id"}
+    assert note.target.columns.keys() == {"id", "item"}
 
 
 def test_a_history_needs_a_key_and_whole_rows() -> None:
