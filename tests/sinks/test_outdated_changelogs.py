@@ -29,13 +29,13 @@ LOGGED = replace(QUEUED, changelog_version=0)
         ([QUEUED, QUEUED], True, 2),
     ],
 )
-def test_a_store_is_asked_once_for_the_changelog_of_a_waiting_table(
+def test_a_store_is_read_once_for_the_changelog_of_a_waiting_table(
     rows: list[TableState | None], answer: bool, looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    looked_at: list[int] = []
 
     def has_changes_until(_: ChangelogTable, epoch: int) -> bool:
-        asked.append(epoch)
+        looked_at.append(epoch)
         return answer
 
     monkeypatch.setattr(ChangelogTable, "has_changes_until", has_changes_until)
@@ -46,4 +46,4 @@ def test_a_store_is_asked_once_for_the_changelog_of_a_waiting_table(
     for row in rows:
         before = writer._table_before(SESSION, batch, "shop.orders", row, reread_requested=False)
         assert before.is_log_outdated == (answer and row is not None)
-    assert asked == [8] * looks
+    assert looked_at == [8] * looks
