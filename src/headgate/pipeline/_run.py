@@ -145,7 +145,7 @@ class Pipeline:
         on_status: Callable[[Status], None] | None = None,
     ) -> bool:
         """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early, or if it ended
-        with tables that wait to be read (:attr:`unread`).
+        with tables left to read, which ``unread`` then names.
 
         Early is with ``once`` before the end, else before a first batch, unless there was nothing to do.
 
