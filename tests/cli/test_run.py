@@ -32,7 +32,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
         class Made(Pipeline):
             def run(self, **_: Any) -> bool:
                 work(self)
-                return True
+                return self.completed
 
         @contextlib.contextmanager
         def started(*_: Any) -> Iterator[None]:
@@ -54,6 +54,8 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
 class Pipeline:
     """Counts how often its file is to be read again."""
 
+    completed, unread = True, ""
+
     def __init__(self, config: Any, **_: Any) -> None:
         self.config, self.reloads = config, 0
 
@@ -72,6 +74,23 @@ def test_garbage_is_not_collected_while_modules_load(command: Run) -> None:
         command(start=fail_to_load)
     assert gc.isenabled()
     assert gc.get_freeze_count()
+
+
+@pytest.mark.parametrize(
+    ("unread", "error"),
+    [
+        ("", "stopped before anything was applied; run it again"),
+        ("d.t: waiting to be read; start again", "d.t: waiting to be read; start again"),
+    ],
+)
+def test_a_run_that_leaves_tables_to_read_says_so(
+    command: Run, capsys: pytest.CaptureFixture[str], unread: str, error: str
+) -> None:
+    def leave(pipeline: Pipeline) -> None:
+        pipeline.completed, pipeline.unread = False, unread
+
+    assert command(work=leave) == 3
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {error}"
 
 
 def test_what_a_run_preloads_is_a_function() -> None:

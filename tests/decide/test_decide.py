@@ -16,6 +16,7 @@ from headgate.decide.actions import (
     Create,
     DropStrays,
     FillColumns,
+    NoteTypes,
     ProveKey,
     Sweep,
     TableContent,
@@ -474,6 +475,60 @@ def test_a_snapshot_that_begins_does_not_show_what_a_rule_hid() -> None:
     fake.ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5, unmasks="it")
     work = decided(fake)
     assert (work.actions, work.log_actions, work.state.state) == ((), (), "stopped")
+
+
+UNMASKED = 'no rule hides any more what a rule hid in {}; write a rule in [columns] for each of these names, "keep" to'
+
+
+@pytest.mark.parametrize(
+    ("read", "named", "ends"),
+    [
+        (FakeTable(columns=(("id", "bigint"), ("It", "string"))), (), False),  # queued before, or of a later start
+        (FakeTable(columns=(("id", "bigint"), ("It", "string"))), ("it",), True),
+        (ORDERS, (), True),  # renamed back, or another rule hides it
+        (None, (), False),  # there are no rows yet
+        (None, ("it",), True),
+    ],
+)
+def test_no_read_shows_what_a_rule_hid_without_another_rule(
+    read: FakeTable | None, named: tuple[str, ...], ends: bool
+) -> None:
+    fake = FakeBatch(9).about("shop.orders", state="queued")
+    fake.ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5, unmasks="it")
+    stopped = decided(fake, TableState("shop.orders", "snapshotting"), None)
+    assert stopped.state.state == "stopped"
+    begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True)
+    if read is not None:
+        begins.chunk(read, [(1, "x")])
+    policy: dict[str, Any] = {"named_columns": frozenset(named), "kafka": True}
+    work = decided(begins, stopped.state, None, **policy)
+    assert work.state.state == ("live" if ends else "stopped")
+    if not ends:
+        assert (work.actions, work.log_actions, work.messages) == ((), (), ())
+        assert work.state.reason == stopped.state.reason
+
+
+def test_a_stopped_table_keeps_the_names_of_all_columns_that_lost_their_mask() -> None:
+    rename = "ALTER TABLE orders RENAME COLUMN item TO it"
+    stopped = decided(FakeBatch(9).ddl("shop.orders", rename, "alter", 5, unmasks="it")).state
+    both = decided(FakeBatch(10).ddl("shop.orders", rename, "alter", 5, unmasks="b"), stopped).state
+    assert (both.reason or "").startswith(UNMASKED.format("it, b"))
+    unseen = Divergence("rows change unseen")
+    assert decided(FakeBatch(11), both, unseen=unseen).state.reason == both.reason
+    other = decided(FakeBatch(9).ddl("shop.orders", rename, "alter", 5, unmasks="it"), unseen=unseen).state
+    assert (other.reason or "").startswith(UNMASKED.format("it"))
+
+
+def test_a_table_that_lost_a_mask_and_is_gone_is_dropped() -> None:
+    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5, unmasks="it")
+    fake.images(ORDERS, [("c", 9, 2, "x")]).ddl("shop.orders", "DROP TABLE orders", "drop", 6)
+    gone = decided(fake, kafka=True)
+    assert (gone.state.state, gone.actions, gone.log_actions, gone.messages) == ("dropped", (), (), ())
+    assert [one.done for one in gone.outcomes] == ["dropped", "held"]
+    again = decided(fake.ddl("shop.orders", "CREATE TABLE orders (id INT PRIMARY KEY)", "create", 7))
+    assert (again.state.state, again.log_actions, again.reread_reason is None) == ("stale", (), False)
+    fake.ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN a TO b", "alter", 8, unmasks="b")
+    assert (decided(fake).state.reason or "").startswith(UNMASKED.format("b"))
 
 
 def test_strict_tables_stop_at_an_alter_that_may_change_rows() -> None:
@@ -1347,6 +1402,15 @@ def test_columns_of_a_history_only_grow() -> None:
     first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(new, [(1, "x", 2)])
     read = decided(first, unexplained.state, HISTORY, form=Form.HISTORY)
     assert kinds(read) == ["AddColumns", "AppendVersions", "Sweep"]
+
+
+def test_a_history_notes_which_columns_its_newest_rows_have() -> None:
+    """By that a start of a run knows that a column which a rule excludes or renames needs no further re-read."""
+    first = FakeBatch(9).about("shop.orders", state="reading", since_epoch=9).chunk(NARROWER, [(1,)])
+    note = find(decided(first, target=HISTORY, form=Form.HISTORY), NoteTypes)
+    assert note is not None
+    assert {name for name, column in note.target.columns.items() if column.source is not None} == {"id"}
+    assert note.target.columns.keys() == {"id", "item"}
 
 
 def test_a_history_needs_a_key_and_whole_rows() -> None:

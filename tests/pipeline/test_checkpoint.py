@@ -1,4 +1,4 @@
-"""Spark's checkpoint, after a loss of power."""
+"""Spark's checkpoint: after the end of a stream, and after a loss of power."""
 
 from __future__ import annotations
 
@@ -12,12 +12,32 @@ from typing import Any
 import pytest
 
 from headgate.lake import Lake
-from headgate.pipeline._checkpoint import remove_torn_files
+from headgate.pipeline._checkpoint import left_to_read, remove_torn_files
 from headgate.pipeline._run import _Run
+from headgate.spark import TablesToRead
 from headgate_testing import PowerLoss
 
 OFFSET = 'v1\n{"batchWatermarkMs":0}\n{"v": 1, "epoch": 7}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+@pytest.mark.parametrize(
+    ("tables", "paused", "text"),
+    [
+        ((), True, ""),
+        (
+            ("d.a", "d.b"),
+            True,
+            "d.a, d.b: waiting to be read; a signal paused that: send resume-snapshot, then start again",
+        ),
+        (("d.a",), False, "d.a: waiting to be read; their chunks could not be read as of one position: start again"),
+    ],
+)
+def test_a_stream_that_ends_says_why_it_left_tables_to_read(
+    tables: tuple[str, ...], paused: bool, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TablesToRead, "read", lambda _: TablesToRead(tables, paused))
+    assert left_to_read("/lake/_headgate/checkpoint") == text
 
 
 def written(checkpoint: Path, offsets: int, commits: int) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,31 @@ def test_renamed_columns_are_compared_by_their_names_at_the_source() -> None:
     for name, reasons in (("number", {}), ("count", {"d.t": REMOVED.format("number")})):
         settings = ChangedSettings(config(columns={"d.t": {"n": {"rename": name}}}), written_by(written))
         assert settings.changed(written) == reasons
+
+
+@pytest.mark.parametrize(
+    ("rule", "written_now", "reason"),
+    [
+        ("exclude", {"email"}, REMOVED.format("email")),
+        ("exclude", {"mail"}, REMOVED.format("mail")),
+        ("exclude", set(), None),
+        ({"rename": "mail"}, {"email"}, REMOVED.format("email")),
+        ({"rename": "mail"}, {"mail"}, None),
+        ("keep", {"mail"}, REMOVED.format("mail")),
+        ("keep", {"email"}, None),
+        ({"rename": "mail", "rule": "null"}, {"mail"}, OTHER_RULE.replace("note", "mail")),
+    ],
+)
+def test_a_history_keeps_columns_that_rules_exclude_or_rename(
+    rule: Any, written_now: set[str], reason: str | None
+) -> None:
+    """It has a column under each name that it had. Only the newest rows tell under which one it is written."""
+    columns = {"id": TargetColumn("bigint", ("bigint", "")), "email": TargetColumn("string")}
+    columns |= {"mail": TargetColumn("string", source_name="email")}
+    columns |= {name: replace(columns[name], source=("varchar(9)", "utf8mb4")) for name in written_now}
+    written = {"d.t": Target(columns, ("id",), form=Form.HISTORY)}
+    settings = ChangedSettings(config("history", columns={"d.t": {"email": rule}}), written_by(written))
+    assert settings.changed(written) == ({} if reason is None else {"d.t": reason})
 
 
 def test_marked_deletes_are_another_form() -> None:

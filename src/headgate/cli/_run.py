@@ -78,9 +78,9 @@ def run(
     """Read the tables exactly, then follow their changes into Delta tables.
 
     Ctrl-C ends it cleanly; the next run continues where it stopped. If nothing was applied yet, or with --once not
-    everything, the exit code is 3. The file may change meanwhile: new tables are followed from the next batch on, and
-    on SIGHUP it is read again. On a terminal you see a line per table; elsewhere log lines: changes of a table's state,
-    and a summary a minute.
+    everything, or if it ends with tables left to read, the exit code is 3. The file may change meanwhile: new tables
+    are followed from the next batch on, and on SIGHUP it is read again. On a terminal you see a line per table;
+    elsewhere log lines: changes of a table's state, and a summary a minute.
 
     Examples:
       headgate run pipeline.toml
@@ -112,7 +112,7 @@ def run(
     require_extra("spark")
     _announce(config, log_level, log_format)
     _announce_fetch(config)
-    completed = False
+    completed, unread = False, ""
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         with _loading():
             stack.enter_context(prestart_session(config.name, config.spark, PRELOAD))
@@ -120,6 +120,9 @@ def run(
 
             running = Pipeline(file.config, file=file, snapshot_mode=snapshot_mode)
         completed = _run(running, pipeline, once=once, resnapshot=resnapshot or ())
+        unread = running.unread
+    if unread:
+        raise HeadgateError(unread)
     if not completed:
         raise HeadgateError(f"stopped before {'everything' if once else 'anything'} was applied; run it again")
 

@@ -45,6 +45,7 @@ __all__ = [
     "column_rules",
     "excluded_by_name",
     "hash_mark",
+    "named_columns",
     "rules_mark",
     "target_table",
     "unmasked_names",
@@ -117,13 +118,19 @@ def unmasked_names(policies: Policies, db: str, table: str, renames: Sequence[tu
 
     :param renames: names before and after.
     """
-    matched = [rules for one, rules in policies.columns if TablePatterns((one,)).matches(db, table)]
-    named = {lower_name(name) for rules in matched for name, rule in rules if rule.kind != "rename" and _is_name(name)}
+    named = named_columns(policies, db, table)
 
     def is_masked(name: str) -> bool:
         return written_name(policies, db, table, name)[1].kind in MASKS
 
     return [new for old, new in renames if is_masked(old) and not is_masked(new) and lower_name(new) not in named]
+
+
+def named_columns(policies: Policies, db: str, table: str) -> frozenset[str]:
+    """Return the columns, in lower case, that a rule for their values names without wildcards, be it ``keep``."""
+    matched = [rules for one, rules in policies.columns if TablePatterns((one,)).matches(db, table)]
+    named = (name for rules in matched for name, rule in rules if rule.kind != "rename" and _is_name(name))
+    return frozenset(map(lower_name, named))
 
 
 def excluded_by_name(policies: Policies, table: TableDef) -> frozenset[str]:

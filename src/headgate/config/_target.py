@@ -145,7 +145,9 @@ class TargetConfig(Model):
         " it (every version of each row, with the time for which it was valid), `changelog` (every change), `kafka`"
         " (every change as a message), or a list of them. With `kafka` alone the lake holds no tables, but still"
         " headgate's own files. If `current` or `history` is added later, the tables are read again; a `changelog`"
-        " begins with the changes from then on",
+        " begins with the changes from then on. If it was left out for a time, tables that were read are read again,"
+        " and their rows follow the gap; of tables that are only followed (`no_data`, `snapshot_new_tables = false`) it"
+        " lacks the changes of that time, and nothing says so",
     )
     kafka: KafkaTargetConfig | None = Field(None, description="the brokers and topics of the mode `kafka`")
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
+from headgate.decide._unmasked import shows_unmasked, unmasked_names
 from headgate.decide.states import EventKind
 from headgate.lake import Form, Place, State, Successor, TableLayout, TableState, Target
 from headgate.offsets import ReadState
@@ -30,6 +31,7 @@ class Policy:
     changelog_folder: str = "the folder of its changelog"  # for messages
     inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
     layout: TableLayout = field(default_factory=TableLayout)  # of the current table; its changelog has the properties
+    named_columns: frozenset[str] = frozenset()  # those for whose values a rule names them, in lower case
 
     @classmethod
     def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:
@@ -187,9 +189,17 @@ class Case:
         ends = header_entry.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
         # Only a snapshot that began after the suspension: with rows, or at its end if it has none.
         is_later = row is not None and is_suspended and (header_entry.since_epoch or 0) > (row.held_epoch or 0)
-        ends_suspension = is_later and (ends or bool(arrival.chunks))
+        ends_suspension = is_later and (ends or bool(arrival.chunks)) and not self._shows_unmasked
         begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
         return SnapshotInBatch(EventKind.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
+
+    @property
+    def _shows_unmasked(self) -> bool:
+        """Whether the rows that are read show what no rule hides any more, and the table was stopped for that."""
+        row = self.before.row
+        names = unmasked_names(row.reason) if row is not None and row.state == State.STOPPED else ""
+        read = [chunk.definition for chunk in self.arrival.chunks]
+        return names != "" and shows_unmasked(names, self.policy.named_columns, read)
 
     @property
     def lacks_rows(self) -> bool:

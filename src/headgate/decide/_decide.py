@@ -10,6 +10,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 
 | met in the batch | under ``evolve`` | under ``strict`` |
 |---|---|---|
+| a column that loses the rule that hides its values (``_unmasked``) | ``stopped`` | the same |
 | images that the reader left out: their columns, or their key, are unknown | ``stopped`` | the same |
 | a chunk left out, because a row's key is unknown; its snapshot ends no suspension | ``stopped`` | the same |
 | a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
@@ -115,8 +116,8 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     if snapshot.ends_suspension:
         course.add(TableEvent(EventKind.ENDS_SUSPENSION))
     is_removed = _follow_log(course, case, columns)
-    is_unmasked = stop_unmasked(course, case)
     read_gaps(course, case)
+    is_unmasked = stop_unmasked(course, case)
     without_log = needs_no_log(course, case, columns)
     images = leave_out_contradictions(course, case, columns)
     parts = arrival.chunks if without_log else images

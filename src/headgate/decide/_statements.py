@@ -43,13 +43,11 @@ from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
 from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._misfits import shortened
+from headgate.decide._unmasked import unmasked_names, unmasked_reason
 from headgate.decide.states import EventKind
 from headgate.lake import Form, State
 
 __all__ = ["read_statements", "stop_unmasked"]
-
-_UNMASKS = "no rule hides any more what a rule hid in"
-"""Begins the reason of a table that no later ALTER has read again."""
 
 
 @dataclass
@@ -112,14 +110,24 @@ def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: b
 def stop_unmasked(course: TableCourse, case: Case) -> bool:
     """Stop a table if a statement takes a column out of a rule that hides its values, and return whether one does. All
     images of the batch are left out, also those of a snapshot that begins, and from the changelog and Kafka.
+
+    If a later statement removes that table, it is no longer its name's. A table that another cause stops, too, keeps
+    the reason that names these columns.
     """
     unmasking = [ddl for ddl in case.arrival.statements if ddl.unmasks]
+    lasting = unmasking[:]
+    for ddl in case.arrival.batch.ddl:
+        if ddl.new_name == course.table or (ddl.table == course.table and ddl.action in ("drop", "rename")):
+            lasting = [one for one in lasting if one.seq > ddl.seq]
+    names = unmasked_names(case.suspension) if course.state is State.STOPPED else ""
+    if names and not lasting and not unmasked_names(course.reason):
+        course.stop(unmasked_reason(names, remedy(course.table)))
     for ddl in unmasking:
-        course.stop(
-            f"{_UNMASKS} {ddl.unmasks}: {shortened(ddl.statement)}; write a rule in [columns] for each of these names,"
-            f' "keep" to show its values, then {remedy(course.table)}',
-            ddl,
-        )
+        if ddl in lasting:
+            names = ", ".join(dict.fromkeys(one for one in (*names.split(", "), *ddl.unmasks.split(", ")) if one))
+            course.stop(unmasked_reason(names, remedy(course.table)), ddl)
+        else:
+            course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
     return bool(unmasking)
 
 
@@ -153,7 +161,7 @@ def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Cas
         columns.alters.append(followed)
         course.add(TableEvent(EventKind.ALTERS, ignored, ddl, is_held=is_held))
         return
-    hides = (course.reason or "").startswith(_UNMASKS)
+    hides = unmasked_names(course.reason) != ""
     if course.suspended_state is State.STOPPED and (course.strict or policy == "stop" or hides):
         course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
         return

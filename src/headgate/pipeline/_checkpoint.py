@@ -19,7 +19,7 @@ from typing import Final
 from headgate.errors import TargetError
 from headgate.files import file_errors, sync
 
-__all__ = ["has_read_all", "remove_torn_files", "sync_end"]
+__all__ = ["left_to_read", "remove_torn_files", "sync_end"]
 
 log = logging.getLogger("headgate")
 
@@ -27,18 +27,23 @@ _LINES: Final = {"offsets": 3, "commits": 2}
 """Least number of lines in the files of a folder: a version, then JSON (``OffsetSeqLog``, ``CommitLog`` of Spark)."""
 
 
-def has_read_all(checkpoint: str) -> bool:
-    """Return whether a stream that has ended by itself has no table left to read; warn if it has.
+def left_to_read(checkpoint: str) -> str:
+    """Return which tables a stream that has ended by itself has left to read, why, and what to do, and warn of them;
+    ``""``: there are none.
 
     :raises OffsetFormatError: the newest offset is damaged; a store's errors likewise.
     """
     from headgate.spark import TablesToRead
 
     left = TablesToRead.read(checkpoint)
-    if left.tables:
-        reason = "a signal paused that: send resume-snapshot, then start again" if left.paused else "start again"
-        log.warning("%s: waiting to be read; %s", ", ".join(left.tables), reason)
-    return not left.tables
+    if not left.tables:
+        return ""
+    why = "their chunks could not be read as of one position: start again"
+    if left.paused:
+        why = "a signal paused that: send resume-snapshot, then start again"
+    text = f"{', '.join(left.tables)}: waiting to be read; {why}"
+    log.warning("%s", text)
+    return text
 
 
 def sync_end(checkpoint: Path, batch_id: int) -> None:

@@ -30,7 +30,7 @@ from headgate.engine import build_session, end_session, find_error, jvm_ended, s
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, SparkFailedError, Transient, error_line
 from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
-from headgate.pipeline._checkpoint import has_read_all, remove_torn_files, sync_end
+from headgate.pipeline._checkpoint import left_to_read, remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
 from headgate.pipeline._files import known_error, lake_lock, temporary_folder
 from headgate.pipeline._image_folder import image_folder, remove_other_images
@@ -98,6 +98,8 @@ class Pipeline:
         self.lake = Lake.of(config)
         self._spark = spark
         self._stop = threading.Event()
+        self.unread = ""
+        """Which tables a run that has ended left to read, why, and what to do; ``""``: none, or it was stopped."""
 
     def stop(self) -> None:
         """End a running :meth:`run` after the current batch. Safe in signal handlers and other threads."""
@@ -143,7 +145,7 @@ class Pipeline:
         on_status: Callable[[Status], None] | None = None,
     ) -> bool:
         """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early, or if it ended
-        with tables that wait to be read, because a signal has paused that.
+        with tables left to read, which ``unread`` then names.
 
         Early is with ``once`` before the end, else before a first batch, unless there was nothing to do.
 
@@ -239,9 +241,9 @@ class Pipeline:
                         continue
                     if names is not None and run.writer.ledger.last is not None and not self._stop.is_set():
                         names.finish(run.writer.ledger.last)
-                    waiting = inbox.waiting()
-                    is_idle = waiting is not None and waiting.seen_us >= begun_us
-                    return has_read_all(self.lake.checkpoint) if run.ended else not ends and (applied or is_idle)
+                    is_idle = (waiting := inbox.waiting()) is not None and waiting.seen_us >= begun_us
+                    self.unread = left_to_read(self.lake.checkpoint) if run.ended else ""
+                    return not self.unread if run.ended else not ends and (applied or is_idle)
                 if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)

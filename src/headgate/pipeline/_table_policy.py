@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headgate.columns import named_columns
 from headgate.config import PipelineConfig
 from headgate.decide import Policy
 from headgate.lake import Places, TableLayout
+from headgate.names import split_table
 
 __all__ = ["table_policy"]
 
@@ -22,4 +24,5 @@ def table_policy(config: PipelineConfig, table: str) -> Policy:
         place=Places(config.routes).of(table),
         inconsistent_images=table_config.inconsistent_images if table_config is not None else None,
         layout=TableLayout(config.table_properties(table), config.clustering(table)),
+        named_columns=named_columns(config.policies(), *split_table(table)),
     )

@@ -126,6 +126,8 @@ class BatchWriter:
         """The current tables as they were when they were checked."""
         self._other_layout: set[str] = set()
         """Checked tables that the run's first batch gives the configured layout, whatever it brings for them."""
+        self._complete_logs: set[str] = set()
+        """Tables whose changelogs, which their rows do not name, were found to lack nothing."""
         self._has_written = False  # whether a batch of this run was written
         self._first_epoch: int | None = None  # of the run's first batch
         self._entered: int | None = None
@@ -184,11 +186,18 @@ class BatchWriter:
         return reasons
 
     def _is_log_outdated(self, spark: SparkSession, table: str, row: TableState | None) -> bool:
-        """Return whether a changelog has changes of the ledger's batches, and the newest row does not name it."""
+        """Return whether a changelog has changes of the ledger's batches, and the newest row does not name it.
+
+        A store is asked once: a batch that appends to it has the row name it.
+        """
         last = self.ledger.last
+        if row is None:  # forgotten
+            self._complete_logs.discard(table)
         if last is None or row is None or row.changelog_version is not None or not self._policy(table).changelog:
             return False
-        return self._changelog(spark, table).has_changes_until(last.epoch)
+        if table not in self._complete_logs and not self._changelog(spark, table).has_changes_until(last.epoch):
+            self._complete_logs.add(table)
+        return table not in self._complete_logs
 
     def newest_epoch(self, spark: SparkSession) -> int:
         """Return the epoch of the newest batch that wrote a checked table, or another one of the ledger, in the ledger

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +208,13 @@ def test_a_rename_that_would_end_a_mask_stops_the_table(
     assert lake_rows(lake.current(t)) == Counter([(1, hashed(SECRET), None)])
     state = newest_row(lake).tables[t]
     assert (state.state, "what a rule hid in birth" in str(state.reason)) == ("stopped", True)
+    Pipeline(config, spark, snapshot_mode="always").run(once=True)
+    assert newest_row(lake).tables[t].reason == state.reason
+    assert lake_rows(lake.current(t)) == Counter([(1, hashed(SECRET), None)])
+    kept = config_of(mysql_server, mysql_db, tmp_path, RULES + '[columns."*.t"]\nbirth = "keep"')
+    Pipeline(kept, spark).run(once=True, resnapshot=[t])
+    assert newest_row(lake).tables[t].state == "live"
+    check(kept, t, [(n, hashed(SECRET), date(born, 1, 1)) for n, born in ((1, 1999), (2, 1998))])
     check(config, u, [(n, hashed(SECRET), None) for n in (1, 2)])
 
 

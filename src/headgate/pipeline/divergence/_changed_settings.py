@@ -12,6 +12,8 @@ The columns are compared as the target names them at its source: the server may 
 settles what that does not show: columns behind a hook, those of a table that ignores changes of columns, a column that
 is no longer excluded, a chosen key, and settings of types.
 
+A history keeps the columns that rules exclude or rename. It is read again once, until its newest rows lack them.
+
 The rows of a table may be missing because its folder was removed, or because an earlier run had no ``current`` and no
 ``history`` in ``target.mode``. Such a table is read again, too; the next change of it would suspend it
 (``decide/_decide.py``). So is one whose changelog an earlier run left out of ``target.mode`` while it changed: the rows
@@ -31,7 +33,7 @@ from headgate.columns import target_table
 from headgate.config import PipelineConfig
 from headgate.decide import Divergence, changed_setting, reread_reason
 from headgate.errors import UnsupportedError
-from headgate.lake import Target, short_name
+from headgate.lake import Form, Target, short_name
 from headgate.names import split_table
 from headgate.pipeline._table_policy import table_policy
 from headgate.policies import Policies
@@ -100,8 +102,9 @@ def _wanted(table: str, target: Target, policies: Policies) -> Definition:
     """
     hook = policies.hook.spelled if policies.hook is not None else ""
     names = {name: column.source_name or name for name, column in target.columns.items()}
-    key = tuple(place for name in target.key for place, known in enumerate(names) if known == name)
-    source = TableDef(*split_table(table), tuple(Column(name, "") for name in names.values()), key)
+    of_source = [*dict.fromkeys(names.values())]  # a history has a column under each name that a rule gave it
+    key = tuple(of_source.index(names[name]) for name in target.key if name in names)
+    source = TableDef(*split_table(table), tuple(Column(name, "") for name in of_source), key)
     columns: tuple[Column, ...] = ()
     if not hook:
         with suppress(UnsupportedError):  # a rule hides values of the key that the table had
@@ -111,8 +114,13 @@ def _wanted(table: str, target: Target, policies: Policies) -> Definition:
 
 
 def _removed(definition: Definition, target: Target) -> str | None:
-    """Return the column of the target that a rule excludes or renames; None: there is none."""
+    """Return the column of the target that a rule excludes or renames; None: there is none.
+
+    A history keeps such a column. The type at the source tells whether its newest rows still have it.
+    """
     if not definition.columns:
         return None
-    left = (name for name in target.columns if name not in definition.types)
+    grows = target.form is Form.HISTORY
+    written = (name for name, column in target.columns.items() if not grows or column.source is not None)
+    left = (name for name in written if name not in definition.types)
     return next((f"column {name} is excluded, or has another name, by [columns]" for name in left), None)
