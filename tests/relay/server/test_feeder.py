@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
+from headgate.errors import BinlogPurgedError, ConnectError, ScnOrderError, ServerBehindError, StorageError
 from headgate.files import sync, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
@@ -377,6 +377,44 @@ def test_what_is_read_again_changes_nothing_until_it_has_caught_up(
         feeder.stop()
     state = state_in(tmp_path)
     assert (state["gtid"], state["scn"] & 0xFF) == (f"{UUID}:1-3", 3)
+
+
+@pytest.mark.parametrize("kind", ["relay-generated", "binlog-offset", "gtid-generation"])
+@pytest.mark.parametrize("after", [("other:8",), ("own:7", "own:6"), ("own:7",), ("own:6", "other:8")])
+def test_what_a_retry_reads_again_must_be_what_was_published(
+    kind: str, after: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server answers meanwhile. Its first transactions would be passed over for others with the same SCNs, and
+    one that comes later than at the first server would come twice.
+    """
+    with served(scn=kind) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        required: list[GtidSet] = []
+
+        def transaction(name: str, pos: int) -> LogBlock:
+            gtid = name.replace("own", UUID).replace("other", pretended.OTHER)
+            return replace(block(people([pos], gtids=[gtid], pos=[pos])), whole=True)
+
+        def follow(*_: Any, executed: GtidSet, **__: Any) -> Iterator[Any]:
+            required.append(executed)
+            if len(required) == 1:
+                yield transaction("own:6", 200)
+                raise StorageError("the disk is full")
+            yield from (transaction(name, 100 * n) for n, name in enumerate(after, start=2))
+            feeder._stop.set()
+            yield Idle(required[1] | GtidSet.parse(f"{pretended.OTHER}:8"))
+
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._failures = Failures(RetryPolicy.every(0))
+        feeder._run()
+        assert required == [GtidSet(), GtidSet.parse(f"{UUID}:6")]
+        own = after[0] == "own:6"
+        assert (feeder.failed, buffer.read(StreamPosition(-1), 1 << 30).control) == (not own, 1 + own)
+        if not own:
+            assert isinstance(feeder.error, ScnOrderError)
+            assert feeder.error.fields["gtid"].endswith(after[0][-2:])
+        feeder.stop()
 
 
 def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
