@@ -553,6 +553,14 @@ def test_following_never_ends_while_somebody_answers() -> None:
         list(READERS["follow"](network, GtidSet()))
 
 
+def test_dumps_that_bring_nothing_new_are_no_progress() -> None:
+    """They end in the middle of an open transaction, each at the same event."""
+    network = Network(filtered(UUID, 4), [Ends(after_packets=22), *[Ends(after_packets=8)] * 30])
+    with pytest.raises(ConnectionLostError):
+        list(READERS["follow"](network, GtidSet()))
+    assert len(network.dumps) == 8
+
+
 def test_a_wait_can_be_ended() -> None:
     class StoppedError(Exception):
         pass

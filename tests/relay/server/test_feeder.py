@@ -105,6 +105,8 @@ def test_that_it_goes_on_is_told_once(
         error = next(tries)
         if error is not None:
             raise error
+        yield Idle(GtidSet(), is_end=False)
+        assert feeder.problem is not None
         yield Idle(GtidSet())
         assert feeder.problem is None
         feeder._stop.set()

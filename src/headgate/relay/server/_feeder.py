@@ -226,7 +226,8 @@ class Feeder(Retrying):
         begun_at = time.monotonic()
         try:
             for item in items:
-                self._resume()
+                if not isinstance(item, Idle) or item.is_end or item.gtid != state.gtid:  # otherwise nothing has come
+                    self._resume()
                 finished = None
                 if isinstance(item, LogBlock):
                     finished = assembler.add(item)
