@@ -302,8 +302,8 @@ class ResumableDump(Generic[T_co]):
 
 
 class FollowingDump(ResumableDump[T_co | Idle]):
-    """Endless dumps that also yield an ``Idle`` behind each segment, and at the log's end. Progress is a decoded item, a
-    whole transaction, or the log's end. A segment alone is none: each dump may bring the same one.
+    """Endless dumps that also yield an ``Idle`` behind each segment, and at the log's end. Progress is a decoded item,
+    a whole transaction, or the log's end. A segment alone is none: each dump may bring the same one.
     """
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Iterator[T_co | Idle]:

@@ -2,8 +2,9 @@
 
 A relay that starts with another *mark* cannot serve the files. Events made by other rules may hold what is hidden now.
 Clients of one event version cannot read the other. An id that is gone, or has another table or name, would reach
-consumers that may not read it, or no longer know it. A source that is added changes no event that is there. But one that
-comes back was not followed for some time: a consumer that read it before would get what follows without its changes.
+consumers that may not read it, or no longer know it. A source that is added changes no event that is there. But one
+that comes back was not followed for some time: a consumer that read it before would get what follows without its
+changes.
 
 The file is written before the state that includes the first window made so: a buffer never has events that its mark
 does not cover, because later windows are dropped at a start.
