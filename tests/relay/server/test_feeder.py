@@ -291,6 +291,9 @@ def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest
         info = buffer.info()
         assert (info.min_scn & 0xFF, info.max_scn & 0xFF, feeder.position.now().scn) == (1, 3, info.max_scn)
         assert buffer.read(StreamPosition(-1), 1 << 30).events == 2700
+        counted = server.relay.counters.read(SubjectKind.RECEIVED, 1)
+        assert (counted["numDataEvents"], counted["numSysEvents"]) == (2700, 3)
+        assert counted["sizeDataEvents"] + counted["sizeSysEvents"] == info.stored
         feeder.stop()
 
 

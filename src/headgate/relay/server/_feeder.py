@@ -25,14 +25,7 @@ import numpy as np
 
 from headgate.catalog import TableDef, load_tables
 from headgate.columns import check_rules, column_rules, target_table
-from headgate.errors import (
-    ConfigError,
-    HeadgateError,
-    IncompleteReadError,
-    ScnOrderError,
-    ServerBehindError,
-    Transient,
-)
+from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ScnOrderError, ServerBehindError, Transient
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.names import lower_name
@@ -271,20 +264,20 @@ class Feeder(Retrying):
         return time.monotonic()
 
     def _publish(self, finished: Finished) -> None:
-        had = self._in_buffer(finished.windows)  # of what is read again
-        self._check_again(finished.gtids[: len(finished.windows.scns)], had)
-        windows = finished.windows.since(had)
-        if not len(windows.scns):
+        had, count = self._in_buffer(finished.windows), len(finished.gtids)
+        self._check_again(finished.gtids, had)
+        if had == count:
             return
-        self._warn_too_large(windows)
+        new = finished.part(had, count)
+        self._warn_too_large(new.windows)
         try:
-            self._buffer.append(windows)
+            self._buffer.append(new.windows)
         finally:  # the position has what consumers may have
-            whole = self._in_buffer(windows)
+            whole = self._in_buffer(new.windows)
             if whole:
-                last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
-                self.position.publish(finished.gtids[had : had + whole], int(windows.scns[whole - 1]), last_us)
-        self._count(finished)
+                last_us = int(new.windows.stamps[whole - 1]) // _NS_PER_US
+                self.position.publish(new.gtids[:whole], int(new.windows.scns[whole - 1]), last_us)
+                self._count(new.part(0, whole))
 
     def _check_again(self, gtids: Sequence[str], had: int) -> None:
         """Check that a retry reads the transactions that the relay has published, and then new ones.
