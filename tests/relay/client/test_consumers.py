@@ -25,6 +25,7 @@ from headgate.relay.client import (
     Retry,
     Share,
     Subscription,
+    _checkpoints,
 )
 from headgate.relay.client._callbacks import _Lane
 from headgate.relay.databus import StreamPosition, checkpoint_json
@@ -320,6 +321,31 @@ def test_sources_of_two_servers_are_refused() -> None:
 
 
 # --- checkpoints as Databus has them
+
+
+def test_a_stored_checkpoint_survives_a_crash_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names are synced once, when all are final. A kill leaves no file that the next one does not replace."""
+    synced: list[tuple[Path, dict[str, Any]]] = []
+
+    def files() -> dict[str, Any]:
+        return {one.name: json.loads(one.read_text()) for one in tmp_path.iterdir()}
+
+    def refuse(*_: Any) -> None:
+        raise OSError("killed")
+
+    monkeypatch.setattr(_checkpoints, "sync", lambda folder: synced.append((folder, files())))
+    file, expected = CheckpointFile(tmp_path, "x"), list[tuple[Path, dict[str, Any]]]()
+    for scn, names in enumerate((["x.current"], ["x.oldcurrent", "x.current"])):
+        file.store({"windowScn": scn})
+        expected.append((tmp_path, {name: {"windowScn": n} for n, name in enumerate(names)}))
+    assert synced == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        with pytest.raises(ConfigError):
+            file.store({"windowScn": 2})
+    assert set(files()) == {"x.oldcurrent", "x.current", "x.newcurrent"}
+    file.store({"windowScn": 3})
+    assert set(files()) == {"x.oldcurrent", "x.current"}
 
 
 def test_checkpoint_files_as_databus_writes_them(tmp_path: Path) -> None:
