@@ -430,7 +430,7 @@ def test_shares_of_a_table_that_appears_later() -> None:
     ids = list(range(7, 27))
 
     def hook(name: str, value: Any) -> None:
-        if (name, value) == ("checkpoint", NUMBER + 1) and relay.relay.partitions[1].buffer.newest_scn == NUMBER + 1:
+        if (name, value) == ("checkpoint", NUMBER + 1) and relay.relay.partitions[1].buffer.reached_scn == NUMBER + 1:
             relay.put(block(pets(ids, gtids=[f"{UUID}:2"] * 20, pos=[200] * 20, ordinals=list(range(20)))))
 
     members = [Keys(2, hook), Keys(2, hook)]
