@@ -18,6 +18,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import ConfigError
 from headgate.files import read_json, write_json
 from headgate.relay.server._sources import LARGEST_ID, LogicalSource, PhysicalSource
+from headgate.relay.server._tenants import is_named
 
 __all__ = ["Selection", "SourceNames"]
 
@@ -61,6 +62,7 @@ class SourceNames:
         self.changes = 0
         """Number of sources added so far; while it is the same, so are all other answers."""
         self._selected = lru_cache(_MOST_SELECTIONS)(self._select)
+        self._ids_named = lru_cache(_MOST_SELECTIONS)(self._match)
         for one in physical:
             for source in one.sources:
                 if source.is_pattern:
@@ -96,6 +98,16 @@ class SourceNames:
     def select(self, ids: tuple[int, ...] | None = None) -> Selection:
         """Return the sources with these ids, as known now; None: all."""
         return self._selected(ids, self.changes)
+
+    def select_named(self, names: tuple[str, ...] | None) -> Selection:
+        """Return the sources with these names, which may be patterns, as known now; None: all."""
+        changes = self.changes
+        return self._selected(None if names is None else self._ids_named(names, changes), changes)
+
+    def _match(self, names: tuple[str, ...], changes: int) -> tuple[int, ...]:
+        """Return the ids of sources by name; ``changes`` as in :meth:`_select`."""
+        del changes
+        return tuple(one.id for one in self.all() if is_named(one.name, names))
 
     def _select(self, wanted: tuple[int, ...] | None, changes: int) -> Selection:
         """:param changes: the number that was known before, so that a later one has another selection."""
