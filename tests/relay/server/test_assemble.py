@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int], **mo
     return image(TABLES[table], {"id": ids}, ops="c" * len(ids), gtids=names, pos=pos, ordinals=ordinals, **more)
 
 
-def windows(finished: list[Finished | None]) -> list[tuple[int, list[tuple[int, int]]]]:
+def windows(finished: Sequence[Finished | None]) -> list[tuple[int, list[tuple[int, int]]]]:
     """``(number of the GTID, [(source, key)])`` of each."""
     out: list[tuple[int, list[tuple[int, int]]]] = []
     for one in finished:

@@ -12,8 +12,7 @@ import pytest
 
 from headgate.config import RelaySettings
 from headgate.errors import ConfigError
-from headgate.relay.server import LogicalSource, RelayConfig, SourceNames, _names, load_relay
-from headgate.relay.server._tenants import is_named
+from headgate.relay.server import LogicalSource, RelayConfig, SourceNames, _names, _tenants, load_relay
 from tests.relay.server.serving import physical
 from tools import generate_configuration
 
@@ -338,7 +337,7 @@ def test_sources_by_name_are_matched_once_until_another_one_appears(monkeypatch:
 
     def noted(source: str, wanted: tuple[str, ...]) -> bool:
         matched.append(source)
-        return is_named(source, wanted)
+        return _tenants.is_named(source, wanted)
 
     monkeypatch.setattr(_names, "is_named", noted)
     names = SourceNames([physical(1, "x", LogicalSource(5, "a.S", "d.s"), LogicalSource(11, "b", "d.*"))])
