@@ -524,6 +524,24 @@ def test_following_says_what_was_read() -> None:
     assert network.open == 0
 
 
+def test_following_again_from_before_what_was_read() -> None:
+    """The server must have all that was read, from where the log is read again on and after each cut."""
+    server = small()
+    network = Network(server, [Ends(after_packets=14)], attempts=2)
+    beyond = gtids(1, server.number + 1)
+    with pytest.raises(ServerBehindError, match="lacks") as caught:
+        list(follow(SETTINGS, gtids(1, 2), OPTIONS, network.transport(), executed=beyond))
+    assert (caught.value.fields["missing"], network.dumps) == (f"{UUID}:{server.number + 1}", [])
+    network = Network(server, [Ends(after_packets=14)])
+    items = follow(SETTINGS, gtids(1, 2), OPTIONS, network.transport(), executed=gtids(1, 3))
+    next(item for item in items if isinstance(item, Idle) and gtids(1, 4) <= item.gtid)
+    network.server = PretendedServer(OTHER)
+    for one in range(3):
+        network.server.commit([one])
+    with pytest.raises(ServerBehindError, match="lacks"):
+        list(items)
+
+
 def test_following_never_ends_while_somebody_answers() -> None:
     """Its tries begin again whenever something was handed on."""
     server = small()
@@ -533,6 +551,14 @@ def test_following_never_ends_while_somebody_answers() -> None:
     network = Network(server, route=[None] * 8)
     with pytest.raises(ConnectError):
         list(READERS["follow"](network, GtidSet()))
+
+
+def test_dumps_that_bring_nothing_new_are_no_progress() -> None:
+    """They end in the middle of an open transaction, each at the same event."""
+    network = Network(filtered(UUID, 4), [Ends(after_packets=22), *[Ends(after_packets=8)] * 30])
+    with pytest.raises(ConnectionLostError):
+        list(READERS["follow"](network, GtidSet()))
+    assert len(network.dumps) == 8
 
 
 def test_a_wait_can_be_ended() -> None:

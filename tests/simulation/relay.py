@@ -184,7 +184,7 @@ class _Relay:
         try:
             self.buffer.append(windows)
         finally:
-            whole = int(np.searchsorted(windows.scns, self.buffer.newest_scn, "right"))
+            whole = int(np.searchsorted(windows.scns, self.buffer.reached_scn, "right"))
             if whole:
                 gtids = [f"{SOURCE}:{scn}" for scn in windows.scns[:whole].tolist()]
                 self.position.publish(gtids, int(windows.scns[whole - 1]), 1)

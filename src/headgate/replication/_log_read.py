@@ -117,7 +117,8 @@ class LogRead:
         if self.executed_before is None:
             return self
         hint = self.hint if end is None or self.server_uuid is None else end
-        return replace(self, executed_before=self.executed_before | received, hint=hint)
+        executed = self.executed | received if self.is_endless and self.executed is not None else self.executed
+        return replace(self, executed_before=self.executed_before | received, executed=executed, hint=hint)
 
     def incomplete_error(self) -> IncompleteReadError:
         """Return the error for a dump that ended early without an error."""

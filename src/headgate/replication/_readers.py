@@ -110,6 +110,7 @@ def follow(
     options: DecodeOptions,
     transport: Transport = TRANSPORT,
     *,
+    executed: Position | None = None,
     last: Last | None = None,
     had_by: str | None = None,
 ) -> Iterator[LogItem]:
@@ -118,14 +119,15 @@ def follow(
 
     Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
 
-    :param last: the last transaction of ``executed_before`` that an earlier reader read (``Idle.last``). The server's
-        must have the same commit time.
-    :param had_by: a server that is known to have executed ``executed_before`` (``Idle.server_uuid``).
-    :raises HistoryRewrittenError: it no longer has, or ``last`` is another transaction there.
+    :param executed: what an earlier reader has read, and the server must have executed; None: ``executed_before``.
+    :param last: the last transaction of it that was read (``Idle.last``). The server's must have the same commit time.
+    :param had_by: a server that is known to have executed all of it (``Idle.server_uuid``).
+    :raises ServerBehindError: the server has not executed what it must, after several tries.
+    :raises HistoryRewrittenError: ``had_by`` no longer has, or ``last`` is another transaction there.
     :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
     :raises ServerSettingError: the server's log does not have all changes, or not as rows.
     """
-    read = replace(LogRead.endless(settings, executed_before), had_by=had_by)
+    read = replace(LogRead.endless(settings, executed_before), executed=executed, had_by=had_by)
     return FollowingDump[TransactionItem](read, LogDecoding(settings, options, transport), transport, last).items()
 
 

@@ -302,11 +302,12 @@ class ResumableDump(Generic[T_co]):
 
 
 class FollowingDump(ResumableDump[T_co | Idle]):
-    """Endless dumps that also yield an ``Idle`` behind each segment, and at the log's end. Every yielded item is
-    progress.
+    """Endless dumps that also yield an ``Idle`` behind each segment, and at the log's end. Progress is a decoded item,
+    a whole transaction, or the log's end. A segment alone is none: each dump may bring the same one.
     """
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Iterator[T_co | Idle]:
+        count = 0
         for item in dump.items():
             if isinstance(item, Segment):
                 for decoded in decoder.decode(item):
@@ -314,12 +315,15 @@ class FollowingDump(ResumableDump[T_co | Idle]):
                     yield decoded
             else:
                 decoder.advance_to(item.file, item.pos)
-            unfinished = self._unfinished(decoder)
-            if isinstance(item, Segment) or (dump.is_drained and unfinished is None):
+            idle = self._idle(dump, decoder)
+            if idle.is_end or decoder.received_count > count:
+                count = decoder.received_count
                 self._failures.clear()
-                yield self._idle(dump, decoder, unfinished)
+            if idle.is_end or isinstance(item, Segment):
+                yield idle
 
-    def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle], unfinished: tuple[Gtid, int] | None) -> Idle:
+    def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
+        unfinished = self._unfinished(decoder)
         hint = None if decoder.end is None else dump.hint(*decoder.end)
         return Idle(
             self.read.bounds | decoder.received(),

@@ -25,6 +25,7 @@ from headgate.relay.client import (
     Retry,
     Share,
     Subscription,
+    _checkpoints,
 )
 from headgate.relay.client._callbacks import _Lane
 from headgate.relay.databus import StreamPosition, checkpoint_json
@@ -322,6 +323,31 @@ def test_sources_of_two_servers_are_refused() -> None:
 # --- checkpoints as Databus has them
 
 
+def test_a_stored_checkpoint_survives_a_crash_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names are synced once, when all are final. A kill leaves no file that the next one does not replace."""
+    synced: list[tuple[Path, dict[str, Any]]] = []
+
+    def files() -> dict[str, Any]:
+        return {one.name: json.loads(one.read_text()) for one in tmp_path.iterdir()}
+
+    def refuse(*_: Any) -> None:
+        raise OSError("killed")
+
+    monkeypatch.setattr(_checkpoints, "sync", lambda folder: synced.append((folder, files())))
+    file, expected = CheckpointFile(tmp_path, "x"), list[tuple[Path, dict[str, Any]]]()
+    for scn, names in enumerate((["x.current"], ["x.oldcurrent", "x.current"])):
+        file.store({"windowScn": scn})
+        expected.append((tmp_path, {name: {"windowScn": n} for n, name in enumerate(names)}))
+    assert synced == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        with pytest.raises(ConfigError):
+            file.store({"windowScn": 2})
+    assert set(files()) == {"x.oldcurrent", "x.current", "x.newcurrent"}
+    file.store({"windowScn": 3})
+    assert set(files()) == {"x.oldcurrent", "x.current"}
+
+
 def test_checkpoint_files_as_databus_writes_them(tmp_path: Path) -> None:
     """Names by ``calcStreamId``, one line of ``Checkpoint.toString()``; what Databus wrote is gone on from."""
     names = ["com.linkedin.events.example.or_test.Person", "a-b"]
@@ -404,7 +430,7 @@ def test_shares_of_a_table_that_appears_later() -> None:
     ids = list(range(7, 27))
 
     def hook(name: str, value: Any) -> None:
-        if (name, value) == ("checkpoint", NUMBER + 1) and relay.relay.partitions[1].buffer.newest_scn == NUMBER + 1:
+        if (name, value) == ("checkpoint", NUMBER + 1) and relay.relay.partitions[1].buffer.reached_scn == NUMBER + 1:
             relay.put(block(pets(ids, gtids=[f"{UUID}:2"] * 20, pos=[200] * 20, ordinals=list(range(20)))))
 
     members = [Keys(2, hook), Keys(2, hook)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int], **mo
     return image(TABLES[table], {"id": ids}, ops="c" * len(ids), gtids=names, pos=pos, ordinals=ordinals, **more)
 
 
-def windows(finished: list[Finished | None]) -> list[tuple[int, list[tuple[int, int]]]]:
+def windows(finished: Sequence[Finished | None]) -> list[tuple[int, list[tuple[int, int]]]]:
     """``(number of the GTID, [(source, key)])`` of each."""
     out: list[tuple[int, list[tuple[int, int]]]] = []
     for one in finished:
@@ -118,6 +120,22 @@ def test_a_transaction_that_another_server_continues() -> None:
     assert windows([begun]) == [(1, [(1, 0), (1, 1), (1, 2)])]
     third = one.add(block(rows(0, [12, 20], [2, 3], [2, 0], file=1)))
     assert windows([third, one.flush()]) == [(2, [(1, 10), (2, 11), (1, 12)]), (3, [(1, 20)])]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_part_of_windows_has_its_own_counts(version: int) -> None:
+    ids, gtids, ordinals = [10, 20, 21, 30], [1, 2, 2, 3], [0, 0, 1, 0]
+    images = block(rows(0, ids, gtids, ordinals), rows(1, ids[1:3], [2, 2], [2, 3]))
+    made = Assembler(source_of, Registry(None), Scn("gtid-generation"), partition=1, version=version)
+    finished = made.add(replace(images, whole=True))
+    assert finished is not None
+    assert finished.part(0, 3) is finished
+    parts = [finished.part(n, n + 1) for n in range(3)]
+    assert windows(parts) == windows([finished])
+    assert [one.counts[1][0] for one in parts] == [1, 2, 1]
+    for source in finished.counts:
+        sums = np.array([one.counts.get(source, (0, 0, 0)) for one in parts]).sum(axis=0)
+        assert tuple(sums.tolist()) == finished.counts[source]
 
 
 def test_what_is_whole_behind_a_position_in_an_open_transaction() -> None:

@@ -32,6 +32,7 @@ from headgate_testing import wait_until
 from tests.relay.server.rows import PERSON as PERSON_TABLE
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Answer, Served, load, physical, relay_config
+from tests.relay.server.test_app import pets
 
 GENERATION = 1 << 48
 READING = 1 << 24
@@ -69,8 +70,8 @@ class Shelf:
 
 
 @contextlib.contextmanager
-def serving(shelf: Shelf, **config: Any) -> Iterator[Served]:
-    relay = Relay(relay_config(physical(1, "person", PERSON, PET), **config), lambda _: GtidSet())
+def serving(shelf: Shelf, *sources: LogicalSource, **config: Any) -> Iterator[Served]:
+    relay = Relay(relay_config(physical(1, "person", *(sources or (PERSON, PET))), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay, suppliers={1: shelf})
     with Serving(app, "127.0.0.1", 0) as server:
@@ -454,6 +455,29 @@ def test_a_new_consumer_gets_rows_then_changes(tmp_path: Path) -> None:
         }  # fmt: skip
         put(relay, 3)
         assert consume(relay, Recorder(1), checkpoints) == [3, ("checkpoint", 3)]
+
+
+def test_a_table_that_appears_while_all_are_bootstrapped() -> None:
+    """Its id is smaller than the one whose rows come: these do not begin again, and its own rows come behind them."""
+
+    class First(Recorder):
+        def on_data_event(self, event: Event) -> Result | None:
+            if not self.rows:
+                relay.put(block(pets([1], gtids=[f"{UUID}:2"], pos=[200])))
+            self.calls.append((event.source, event.key))
+            self.rows[event.key] = ""
+            return None
+
+    shelf, recorder = Shelf([7], [8], [9]), First()
+    with serving(shelf, PERSON, LogicalSource(10, "a", "or_test.pe?")) as relay:
+        put(relay, 1)
+        recorder.client = RelayClient(f"http://127.0.0.1:{relay.port}", [], recorder, bootstrap=True)
+        recorder.client.run()
+        assert [one.id for one in relay.relay.names.all()] == [10, PERSON.id]
+    changes = [one for one in recorder.calls if one[0] in (NAME, "a.or_test.pet")]
+    assert changes == [(NAME, 7), (NAME, 8), ("a.or_test.pet", b"1\tpet1"), (NAME, 9)]
+    assert [one for one in recorder.calls if one[0] in ("bootstrap", "back")] == [("bootstrap", None)]
+    assert recorder.errors == 0
 
 
 def test_a_relay_that_knows_no_scn_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -527,7 +527,7 @@ def test_a_folder_that_a_cleaner_has_removed_is_made_again(make: Make, tmp_path:
         put(buffer, [1])
         for last in (4000, 8000):
             shutil.rmtree(tmp_path / "state")
-            put(buffer, range(buffer.newest_scn + 1, last))
+            put(buffer, range(buffer.reached_scn + 1, last))
             modes = {(one.is_dir(), stat.S_IMODE(one.stat().st_mode)) for one in (tmp_path / "state").rglob("*")}
             assert modes == {(True, 0o700), (False, 0o600)}
     finally:
@@ -568,7 +568,7 @@ def test_a_disk_that_is_full_for_a_while(make: Make, tmp_path: Path, monkeypatch
         for _ in range(2):
             with pytest.raises(StorageError, match=r"events cannot be used: No space left"):
                 put(buffer, [3])
-            assert buffer.newest_scn == 2
+            assert buffer.reached_scn == 2
     parts += put(buffer, [3, 4])
     assert taken(buffer, StreamPosition(-1)) == flat(parts)
     buffer.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
+from headgate.errors import BinlogPurgedError, ConnectError, ScnOrderError, ServerBehindError, StorageError
 from headgate.files import sync, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
@@ -30,7 +30,7 @@ from headgate.relay.server import (
     _segments,
 )
 from headgate.replication import Ddl, Idle, LogBlock, Stopped, Transport, follow, resumable
-from headgate.retrying import Failures, RetryPolicy
+from headgate.retrying import Failures, RetryPolicy, Stage
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, physical, served
 from tests.relay.server.test_avro import TABLE
@@ -100,13 +100,16 @@ def test_that_it_goes_on_is_told_once(
     relay: Relay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     feeder, tries = relay.partitions[1].feeder, iter([ConnectError("nobody listens"), ConnectError("not yet"), None])
+    stages: list[Stage] = []
 
     def again(*_: Any, **__: Any) -> Iterator[Any]:
         error = next(tries)
         if error is not None:
             raise error
+        yield Idle(GtidSet(), is_end=False)
+        stages.append(feeder.stage)  # nothing has come
         yield Idle(GtidSet())
-        assert feeder.problem is None
+        stages.append(feeder.stage)
         feeder._stop.set()
         yield Idle(GtidSet())
 
@@ -115,6 +118,7 @@ def test_that_it_goes_on_is_told_once(
     monkeypatch.setattr(_feeder, "follow", again)
     with caplog.at_level("WARNING", "headgate"):
         feeder._run()
+    assert (stages, feeder.problem) == ([Stage.RETRYING, Stage.WORKING], None)
     away = " (see docs/runbook.md#server-away)"
     first, second, back = (record.getMessage() for record in caplog.records)
     assert (first, second) == (f"person: nobody listens{away}", f"person: not yet{away}")
@@ -289,6 +293,9 @@ def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest
         info = buffer.info()
         assert (info.min_scn & 0xFF, info.max_scn & 0xFF, feeder.position.now().scn) == (1, 3, info.max_scn)
         assert buffer.read(StreamPosition(-1), 1 << 30).events == 2700
+        counted = server.relay.counters.read(SubjectKind.RECEIVED, 1)
+        assert (counted["numDataEvents"], counted["numSysEvents"]) == (2700, 3)
+        assert counted["sizeDataEvents"] + counted["sizeSysEvents"] == info.stored
         feeder.stop()
 
 
@@ -377,6 +384,44 @@ def test_what_is_read_again_changes_nothing_until_it_has_caught_up(
         feeder.stop()
     state = state_in(tmp_path)
     assert (state["gtid"], state["scn"] & 0xFF) == (f"{UUID}:1-3", 3)
+
+
+@pytest.mark.parametrize("kind", ["relay-generated", "binlog-offset", "gtid-generation"])
+@pytest.mark.parametrize("after", [("other:8",), ("own:7", "own:6"), ("own:7",), ("own:6", "other:8")])
+def test_what_a_retry_reads_again_must_be_what_was_published(
+    kind: str, after: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server answers meanwhile. Its first transactions would be passed over for others with the same SCNs, and
+    one that comes later than at the first server would come twice.
+    """
+    with served(scn=kind) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        required: list[GtidSet] = []
+
+        def transaction(name: str, pos: int) -> LogBlock:
+            gtid = name.replace("own", UUID).replace("other", pretended.OTHER)
+            return replace(block(people([pos], gtids=[gtid], pos=[pos])), whole=True)
+
+        def follow(*_: Any, executed: GtidSet, **__: Any) -> Iterator[Any]:
+            required.append(executed)
+            if len(required) == 1:
+                yield transaction("own:6", 200)
+                raise StorageError("the disk is full")
+            yield from (transaction(name, 100 * n) for n, name in enumerate(after, start=2))
+            feeder._stop.set()
+            yield Idle(required[1] | GtidSet.parse(f"{pretended.OTHER}:8"))
+
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._failures = Failures(RetryPolicy.every(0))
+        feeder._run()
+        assert required == [GtidSet(), GtidSet.parse(f"{UUID}:6")]
+        is_published = after[0] == "own:6"
+        assert (feeder.failed, buffer.read(StreamPosition(-1), 1 << 30).control) == (not is_published, 1 + is_published)
+        if not is_published:
+            assert isinstance(feeder.error, ScnOrderError)
+            assert feeder.error.fields["gtid"].endswith(after[0][-2:])
+        feeder.stop()
 
 
 def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,40 @@ def test_a_source_that_joins_keeps_the_files(tmp_path: Path, caplog: pytest.LogC
     with served(BOTH, state=tmp_path, **SIZES) as relay:
         assert set(events(relay).scn & 0xFFFF) == {2, 4, 5}
     assert not caplog.records
+
+
+@pytest.mark.parametrize("both", [(PERSON, PET), (PERSON, LogicalSource(60, "com.example", "or_test.p?t"))])
+def test_a_source_that_comes_back(
+    both: tuple[LogicalSource, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its changes meanwhile are in no file, so nobody gets what follows them without them."""
+    with served(physical(1, "both", *both), state=tmp_path, **SIZES) as relay:
+        relay.put(block(people([1], gtids=[f"{UUID}:2"], pos=[100])))
+        relay.put(block(pets([1], gtids=[f"{UUID}:3"], pos=[150])))
+        relay.relay.partitions[1].feeder._file.save()
+        (pet,) = (one for one in relay.relay.names.all() if one.table == PET.table)
+    for n in (2, 3):
+        with served(ALONE, state=tmp_path, **SIZES) as relay:
+            assert relay.relay.names.by_id(pet.id) is None
+            put(relay, n)
+    with served(physical(1, "both", *both), state=tmp_path, **SIZES) as relay:
+        assert relay.relay.names.by_id(pet.id) == pet
+        assert relay.relay.partitions[1].buffer.info().min_scn == -1
+        put(relay, 4)
+    with served(physical(1, "both", *both), state=tmp_path, **SIZES) as relay:
+        assert 8 in set(events(relay).scn & 0xFFFF)
+    assert [one.getMessage() for one in caplog.records] == [
+        f"both: the source {pet.name} was removed or changed, so the buffer's files are dropped",
+        f"both: the source {pet.name} was not followed for some time, so the buffer's files are dropped",
+    ]
+
+
+def test_another_logical_partition(tmp_path: Path) -> None:
+    with served(ALONE, state=tmp_path, event_version=1, **SIZES) as relay:
+        put(relay, 1)
+    other = physical(1, "both", replace(PERSON, partition=2))
+    with served(other, state=tmp_path, event_version=1, **SIZES) as relay:
+        assert relay.relay.partitions[1].buffer.info().min_scn == -1
 
 
 def test_a_patterns_table_that_gets_an_id_of_its_own(tmp_path: Path) -> None:

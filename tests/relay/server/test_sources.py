@@ -12,7 +12,7 @@ import pytest
 
 from headgate.config import RelaySettings
 from headgate.errors import ConfigError
-from headgate.relay.server import LogicalSource, RelayConfig, SourceNames, load_relay
+from headgate.relay.server import LogicalSource, RelayConfig, SourceNames, _names, _tenants, load_relay
 from tests.relay.server.serving import physical
 from tools import generate_configuration
 
@@ -329,6 +329,24 @@ def test_new_tables_of_two_servers_at_the_same_time(tmp_path: Path) -> None:
     known = names.all()
     assert len(known) == len({one.id for one in known}) == 40
     assert SourceNames(sources, tmp_path / "sources.json").all() == known
+
+
+def test_sources_by_name_are_matched_once_until_another_one_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting tenant's request is looked at hundreds of times a second."""
+    matched: list[str] = []
+
+    def noted(source: str, wanted: tuple[str, ...]) -> bool:
+        matched.append(source)
+        return _tenants.is_named(source, wanted)
+
+    monkeypatch.setattr(_names, "is_named", noted)
+    names = SourceNames([physical(1, "x", LogicalSource(5, "a.S", "d.s"), LogicalSource(11, "b", "d.*"))])
+    for count in (1, 1):
+        assert names.select_named(("b.*", "a.T")).ids == ()
+        assert (names.select_named(None), len(matched)) == (names.select(), count)
+    names.find(1, "d", "t")
+    for _ in range(2):
+        assert (names.select_named(("b.*", "a.T")).ids, len(matched)) == ((11,), 3)
 
 
 def test_selections() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headgate.errors import ConfigError
-from headgate.files import file_errors, read_json, write_bytes
+from headgate.files import file_errors, name_errors, open_private, read_json, sync
 from headgate.relay.databus import BootstrapPoint, StreamPosition, bootstrap_of, checkpoint_json, parse_position
 
 __all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
@@ -74,15 +75,19 @@ class CheckpointFile:
         return None
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
-        """Replace the checkpoint.
+        """Replace the checkpoint. When this returns, it survives a crash of the machine (``headgate.files.sync``).
 
         :raises ConfigError: the file cannot be written.
         """
         with file_errors(f"{self._current} cannot be written"):
-            write_bytes(self._new, json.dumps(checkpoint, separators=(",", ":")).encode() + b"\n")
+            with name_errors(self._new), open_private(self._new, "wb") as out:
+                out.write(json.dumps(checkpoint, separators=(",", ":")).encode() + b"\n")
+                out.flush()
+                os.fsync(out.fileno())
             if self._current.exists():
                 self._current.replace(self._old)
             self._new.replace(self._current)
+            sync(self._current.parent)
 
 
 class Keeper:

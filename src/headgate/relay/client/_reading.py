@@ -106,13 +106,15 @@ class Reader:
             return bool(self.transport.json("admin/status")["status"] == "RUNNING")
 
     def look_up(self) -> None:
-        """Look up the ids of the wanted sources.
+        """Look up the ids of the wanted sources. If all are wanted, new ones come behind those that are known: a
+        bootstrap reads them in this order.
 
         :raises ConfigError: the relay lacks a source, or they are in different physical sources.
         """
         with valid_answer("sources"):
             ids = {str(one["name"]): int(one["id"]) for one in self.transport.json("sources")}
-        names = self._names or list(ids)
+        known = [name for name in self.sources.values() if name in ids]
+        names = self._names or list(dict.fromkeys((*known, *ids)))
         missing = [name for name in (*names, *self._filters) if name not in ids]
         if missing:
             raise ConfigError(f"the relay has no source {missing[0]}; it has {', '.join(sorted(ids)) or 'none'}")

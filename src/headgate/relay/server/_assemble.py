@@ -29,7 +29,7 @@ from numba import njit
 from headgate.catalog import TableDef
 from headgate.errors import UnsupportedError
 from headgate.names import lower_name
-from headgate.relay.databus import EOP_SIZE, put_eops, seal
+from headgate.relay.databus import EOP_SIZE, event_fields, put_eops, seal
 from headgate.relay.server._scn import Scn, WholeTransactions
 from headgate.relay.server._segments import Windows
 from headgate.relay.server._writers import BeforeImages, EncodedEvents, RowWriter, RowWriters, SourceOf
@@ -55,6 +55,18 @@ class Finished:
     gtids: Sequence[str]
     counts: Mapping[int, tuple[int, int, int]]
     """Source id → events, their bytes, the bytes of their values."""
+
+    def part(self, begin: int, end: int) -> Finished:
+        """Return ``end - begin`` of the windows, with their counts."""
+        if (begin, end) == (0, len(self.gtids)):
+            return self
+        windows = self.windows.part(begin, end)
+        fields = event_fields(windows.data)
+        counts = {}
+        for source in np.unique(fields.source[fields.source >= 0]).tolist():
+            sizes, values = fields.size[fields.source == source], fields.value_size[fields.source == source]
+            counts[source] = len(sizes), int(sizes.sum()), int(values.sum())
+        return Finished(windows, self.gtids[begin:end], counts)
 
 
 _ROW: Final = np.dtype([(name, np.int64) for name in ("block", "file", "pos", "ordinal", "us", "transaction")])

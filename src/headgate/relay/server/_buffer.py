@@ -114,6 +114,8 @@ class EventBuffer:
             first = self._segments[0]
             self._has_first = first.before < 0
             self.oldest_resumable_scn = first.first_scn - 1 if self._has_first else first.before
+        self.reached_scn = self._segments[-1].last_scn if self._segments else self.oldest_resumable_scn
+        """The SCN of the newest window that was ever in the buffer, or before it; -1: there was none."""
 
     # --- writing
 
@@ -132,6 +134,7 @@ class EventBuffer:
                     self.oldest_resumable_scn = int(windows.scns[first]) - 1
             with self._writing:  # not under the lock: a large window takes seconds, and readers need none
                 segment.append(windows, first, last)
+            self.reached_scn = int(windows.scns[last - 1])
             first = last
         for listener in list(self._listeners):
             listener()
@@ -140,12 +143,11 @@ class EventBuffer:
         """Return a segment in which at least one window fits."""
         with self._lock:
             newest = self._segments[-1] if self._segments else None
-            before = self.reached_scn
         if newest is not None and newest.fits(windows, first):
             return newest
         segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
         self._make_room(segment_size)
-        segment = BufferSegment(segment_size, self._folder, int(windows.scns[first]), before)
+        segment = BufferSegment(segment_size, self._folder, int(windows.scns[first]), self.reached_scn)
         with self._lock:
             if self._segments:
                 self._segments[-1].close()
@@ -177,18 +179,6 @@ class EventBuffer:
 
     def _files(self) -> int:
         return sum(one.used for one in self._segments if one.path is not None)
-
-    @property
-    def newest_scn(self) -> int:
-        """The SCN of the newest window; -1: none is in the buffer."""
-        with self._lock:
-            return max((one.last_scn for one in self._segments), default=-1)
-
-    @property
-    def reached_scn(self) -> int:
-        """The SCN of the newest window that was ever in the buffer, or before it; -1: there was none."""
-        with self._lock:
-            return max(self.newest_scn, self.oldest_resumable_scn)
 
     @property
     def most_bytes(self) -> int:

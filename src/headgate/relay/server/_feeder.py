@@ -8,15 +8,16 @@ binlog from the state's set on: the same transactions come again, with the same 
 holes would do for the followed tables, but not for a binlog archive that begins there, or a table that joins.
 
 :func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from the state, and passes
-over the windows that the buffer has. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the
-feeder: the buffer still serves its content, and the status reports the error.
+over the windows that the buffer has. Meanwhile another server may answer: it must have executed all that the buffer
+has, and its log must bring exactly that first. A permanent error (a table that cannot be written, SCNs that cannot
+grow) ends the feeder: the buffer still serves its content, and the status reports the error.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from headgate.catalog import TableDef, load_tables
 from headgate.columns import check_rules, column_rules, target_table
-from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError, Transient
+from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ScnOrderError, ServerBehindError, Transient
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.names import lower_name
@@ -95,6 +96,8 @@ class Feeder(Retrying):
         self._transport = Transport().retrying(sleep=self._pause)
         self._start, self._is_postponed, self._counters = start, False, counters
         self._file, self.position = state_file, state_file.position
+        self._again = GtidSet()
+        """Published transactions that a retry has yet to read again."""
 
     def prepare(self) -> None:
         """Set where to begin, and give every existing table an id and a schema, so that consumers can register before
@@ -189,8 +192,9 @@ class Feeder(Retrying):
         # elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
         self._file.save()
         self._file.start()
-        state = self.position.prefix()
+        state, now = self.position.prefix(), self.position.now()
         self._scn.last = state.scn  # an error may have come between numbers and buffer
+        self._again = now.gtid - state.gtid
         config = self._config
         assembler = Assembler(
             self._source_of,
@@ -208,13 +212,15 @@ class Feeder(Retrying):
                 self._source.patterns, images="all" if config.before_images else "keys", policies=self._policies
             ),
             self._transport,
-            last=state.last,
-            had_by=state.server_uuid,
+            executed=now.gtid,
+            last=now.last,
+            had_by=now.server_uuid,
         )
         begun_at = time.monotonic()
         try:
             for item in items:
-                self._resume()
+                if not isinstance(item, Idle) or item.is_end or item.gtid != state.gtid:  # otherwise nothing has come
+                    self._resume()
                 finished = None
                 if isinstance(item, LogBlock):
                     finished = assembler.add(item)
@@ -258,19 +264,38 @@ class Feeder(Retrying):
         return time.monotonic()
 
     def _publish(self, finished: Finished) -> None:
-        had = self._in_buffer(finished.windows)  # of what is read again
-        windows = finished.windows.since(had)
-        if not len(windows.scns):
+        had, count = self._in_buffer(finished.windows), len(finished.gtids)
+        self._check_again(finished.gtids, had)
+        if had == count:
             return
-        self._warn_too_large(windows)
+        new = finished.part(had, count)
+        self._warn_too_large(new.windows)
         try:
-            self._buffer.append(windows)
+            self._buffer.append(new.windows)
         finally:  # the position has what consumers may have
-            whole = self._in_buffer(windows)
+            whole = self._in_buffer(new.windows)
             if whole:
-                last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
-                self.position.publish(finished.gtids[had : had + whole], int(windows.scns[whole - 1]), last_us)
-        self._count(finished)
+                last_us = int(new.windows.stamps[whole - 1]) // _NS_PER_US
+                self.position.publish(new.gtids[:whole], int(new.windows.scns[whole - 1]), last_us)
+                self._count(new.part(0, whole))
+
+    def _check_again(self, gtids: Sequence[str], had: int) -> None:
+        """Check that a retry reads the transactions that the relay has published, and then new ones.
+
+        :param gtids: whole transactions, in log order.
+        :param had: how many of them have SCNs that the buffer reached.
+        :raises ScnOrderError: the server's log has others, or another order.
+        """
+        passed = GtidSet.parse(",".join(gtids[:had]))
+        other, self._again = passed - self._again, self._again - passed
+        if had < len(gtids) and self._again:
+            other = GtidSet.parse(gtids[had])
+        if other:
+            raise ScnOrderError(
+                f"the server's log has {other} where the relay has published other transactions, perhaps in another "
+                "order after a failover: start the relay with --anew, and let the consumers bootstrap",
+                gtid=str(other),
+            )
 
     def _in_buffer(self, windows: Windows) -> int:
         """Return how many of the windows the buffer has, or had."""

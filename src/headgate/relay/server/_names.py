@@ -2,7 +2,7 @@
 
 A pattern's tables get ids from the pattern's id on, in the order in which they first appear. The state folder keeps the
 mapping, so an id means the same table forever: it stays reserved if the table's physical source is no longer
-configured, or if the table has another source by now.
+configured, if no pattern matches the table any more, or if the table has another source by now.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import ConfigError
 from headgate.files import read_json, write_json
 from headgate.relay.server._sources import LARGEST_ID, LogicalSource, PhysicalSource
+from headgate.relay.server._tenants import is_named
 
 __all__ = ["Selection", "SourceNames"]
 
@@ -58,10 +59,10 @@ class SourceNames:
         self._by_id: dict[int, LogicalSource] = {}
         self._physical: dict[int, int] = {}
         """Of every id that was ever given; some have no source now."""
-        self._configured = frozenset(one.id for one in physical)
         self.changes = 0
         """Number of sources added so far; while it is the same, so are all other answers."""
         self._selected = lru_cache(_MOST_SELECTIONS)(self._select)
+        self._ids_named = lru_cache(_MOST_SELECTIONS)(self._match)
         for one in physical:
             for source in one.sources:
                 if source.is_pattern:
@@ -98,6 +99,16 @@ class SourceNames:
         """Return the sources with these ids, as known now; None: all."""
         return self._selected(ids, self.changes)
 
+    def select_named(self, names: tuple[str, ...] | None) -> Selection:
+        """Return the sources with these names, which may be patterns, as known now; None: all."""
+        changes = self.changes
+        return self._selected(None if names is None else self._ids_named(names, changes), changes)
+
+    def _match(self, names: tuple[str, ...], changes: int) -> tuple[int, ...]:
+        """Return the ids of sources by name; ``changes`` as in :meth:`_select`."""
+        del changes
+        return tuple(one.id for one in self.all() if is_named(one.name, names))
+
     def _select(self, wanted: tuple[int, ...] | None, changes: int) -> Selection:
         """:param changes: the number that was known before, so that a later one has another selection."""
         del changes
@@ -125,7 +136,8 @@ class SourceNames:
         return source
 
     def _create(self, physical: int, db: str, table: str) -> LogicalSource:
-        pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
+        pattern = self._pattern_of(physical, db, table)
+        assert pattern is not None
         name = f"{db}.{table}"
         source = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
         if self._file is not None:  # first: an id that is used is kept
@@ -135,16 +147,20 @@ class SourceNames:
         self._add(physical, source)
         return source
 
+    def _pattern_of(self, physical: int, db: str, table: str) -> LogicalSource | None:
+        patterns = self._patterns.get(physical, [])
+        return next((one for matches, one in patterns if matches.matches(db, table)), None)
+
     def _add(self, physical: int, source: LogicalSource) -> None:
-        """Add a pattern's table; only reserve its id if a configured source has the table by now, or if its physical
-        source is not configured.
+        """Add a pattern's table; only reserve its id if a configured source has the table by now, or if it is no longer
+        followed.
         """
         self._pattern_tables.append((physical, source))
         explicit, other = self._by_table.get((physical, source.table)), self._by_id.get(source.id)
         if other is not None and other != explicit:
             known = f"already belongs to {source.table}, a table of a pattern"
             raise ConfigError(f"the id {source.id} of {other.name} {known}: give {other.name} another id")
-        if explicit is None and physical in self._configured:
+        if explicit is None and self._pattern_of(physical, *source.table.split(".", 1)) is not None:
             self._put(physical, source)
         self._physical[source.id] = physical
 

@@ -124,7 +124,8 @@ class Relay:
         state, events = load_state(file, config.scn), self._events_folder(source)
         if new_start is not None:
             state = self._state_after_reset(state, events, new_start)
-        mark = MarkFile(events and events.with_name(f"{events.name}.mark.json"), partial(self._mark, source.id))
+        mark_file = events and events.with_name(f"{events.name}.mark.json")
+        mark = MarkFile(mark_file, partial(self._mark, source.id), reset=reset)
         has_files = events is not None and any(events.glob("*"))
         keeps_files = not reset and (not has_files or self._can_serve_files(source, state, mark))
         spool = None
@@ -164,7 +165,7 @@ class Relay:
 
     def _mark(self, physical: int) -> BufferMark:
         config = self.config
-        sources = {str(one.id): (one.name, one.table) for one in self.names.of_physical(physical)}
+        sources = {str(one.id): (one.name, one.table, one.partition) for one in self.names.of_physical(physical)}
         return BufferMark(self._rules, config.event_version, sources)
 
     @staticmethod

@@ -67,10 +67,10 @@ class Windows(NamedTuple):
         """Return the offset of a window."""
         return int(self.ends[window - 1]) if window else 0
 
-    def since(self, window: int) -> Windows:
-        """Return the windows from one on."""
-        begin = self.start(window)
-        return Windows(self.data[begin:], self.scns[window:], self.ends[window:] - begin, self.stamps[window:])
+    def part(self, begin: int, end: int) -> Windows:
+        """Return ``end - begin`` of the windows."""
+        start, part = self.start(begin), slice(begin, end)
+        return Windows(self.data[start : self.start(end)], self.scns[part], self.ends[part] - start, self.stamps[part])
 
 
 class BufferSegment:

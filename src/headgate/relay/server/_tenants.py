@@ -15,7 +15,7 @@ from starlette.requests import Request
 from headgate.config import SECTION
 from headgate.web import Token
 
-__all__ = ["Client", "NotAllowedError", "Tenant", "TenantSettings", "client_of"]
+__all__ = ["Client", "NotAllowedError", "Tenant", "TenantSettings", "client_of", "is_named"]
 
 _LONGEST_NAME: Final = 200
 """Most characters of a tenant's name, percent-encoded: its groups have a folder of that name."""
@@ -49,6 +49,11 @@ class Tenant(TenantSettings):
     token: InstanceOf[Token]
 
 
+def is_named(source: str, names: Iterable[str]) -> bool:
+    """Return whether a logical source has one of these names, which may be patterns."""
+    return any(fnmatchcase(source, name) for name in names)
+
+
 class NotAllowedError(Exception):
     """A tenant requests what it may not read."""
 
@@ -61,15 +66,18 @@ class Client:
     tenant: Tenant | None = None
 
     @property
+    def readable(self) -> tuple[str, ...] | None:
+        """Names of the sources that may be read, or patterns of them; None: all."""
+        return None if self.tenant is None else self.tenant.sources
+
+    @property
     def is_restricted(self) -> bool:
         """Whether only some sources may be read."""
-        return self.tenant is not None and self.tenant.sources is not None
+        return self.readable is not None
 
     def may_read(self, source: str) -> bool:
         """Whether events of the logical source of this name may be delivered."""
-        if self.tenant is None or self.tenant.sources is None:
-            return True
-        return any(fnmatchcase(source, pattern) for pattern in self.tenant.sources)
+        return self.readable is None or is_named(source, self.readable)
 
     def check(self, sources: Iterable[str]) -> None:
         """:raises NotAllowedError: one of these logical sources may not be read."""

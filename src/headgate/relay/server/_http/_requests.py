@@ -161,9 +161,7 @@ class StreamRequest:
 
     def selection(self, names: SourceNames) -> Selection:
         """Return the sources, as known now."""
-        if self.sources is None and self.client.is_restricted:
-            return names.select(tuple(one.id for one in names.select().sources if self.client.may_read(one.name)))
-        return names.select(self.sources)
+        return names.select_named(self.client.readable) if self.sources is None else names.select(self.sources)
 
 
 def known_sources(ids: tuple[int, ...], client: Client, names: SourceNames, command: str) -> Selection:
