@@ -327,7 +327,7 @@ class Writer(BatchWriter):
         self._history = self.upkeep = self._merged = nothing  # type: ignore[assignment]
         self._threads, self._checked, self.targets = 1, set(), {}
         self._has_written, self._entered, self._has_current, self._kafka = False, None, True, None
-        self._other_layout = set()
+        self._other_layout, self._complete_logs = set(), set()
         self._form = policy.form or Form.PLAIN
         if "kafka" in modes:
             self._kafka = KafkaTarget(
