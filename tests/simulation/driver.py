@@ -225,7 +225,10 @@ class Driver:
                 self.world.known_rewrites, before = self.world.rewritten, self.world.main
                 pipeline.has_gap = self.writer.ledger.last is not None
                 pipeline.has_message_gap |= pipeline.has_gap
+            row = self.writer.ledger.last
             pipeline.forget_after(self._start)  # what lost batches read is not read
+            if row is not None and row.last is None and not pipeline.is_intact(self.world):
+                raise HistoryRewrittenError("no transaction of the ledger's is in a log that could show it")
             pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
             self._begun = dict(pipeline.had)
             source = self._server.reached
