@@ -236,9 +236,12 @@ class Episode:
                     raise Fault(f"false alarm: {error}") from error
                 self._new_pipeline()
             case BinlogPurgedError():
-                if not self._lost_log():
+                # What an overtaken driver still reads may be purged once the other one has read it.
+                if self._lost_log():
+                    self._new_pipeline()
+                elif not self._had_second:
                     raise Fault(f"false alarm: {error}") from error
-                self._new_pipeline()
+                self._had_second = False
             case TargetError() | CommitConflictError():
                 if "than the tables" in str(error) and not self._had_second:
                     raise Fault(str(error)) from error
