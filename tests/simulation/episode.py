@@ -307,6 +307,7 @@ class Episode:
         """Remove Spark's checkpoint; the next process may be on a machine whose clock is behind."""
         world = self.world
         world.behind_us = world.choose.pick((0, 0, _BEHIND_US))
+        self.oracle.observe()  # a kill behind the ledger's row
         if not self.oracle.has_rows and not world.store.late:
             self.pipeline.begins = []  # nothing of what the lost batches wrote may be left
         self._driver = None
