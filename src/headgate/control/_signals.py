@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
-from headgate.carrier import SINK_SIGNALS, signal_path
+from headgate.carrier import SINK_SIGNALS, sent_at, signal_path
 from headgate.errors import ConfigError
 from headgate.parsing import parse_json
 
@@ -190,8 +190,8 @@ def sending_us(inbox: Outbox, now_us: int | None = None) -> int:
     :param now_us: by this machine's clock.
     """
     now_us = time.time_ns() // 1000 if now_us is None else now_us
-    waiting = (signal.get("submitted_us") for signal in inbox.signals().values())
-    return max([now_us, *(sent_us + 1 for sent_us in waiting if isinstance(sent_us, int))])
+    waiting = map(sent_at, inbox.signals().values())
+    return max([now_us, *(sent_us + 1 for sent_us in waiting if sent_us is not None)])
 
 
 def submit(inbox: Outbox, signal: Signal, sent_us: int | None = None) -> str:

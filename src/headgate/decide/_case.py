@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
-from headgate.decide._unmasked import shows_unmasked, unmasked_names
+from headgate.decide._unmasked import names_in_reason, shows_unmasked
 from headgate.decide.states import EventKind
 from headgate.lake import Form, Place, State, Successor, TableLayout, TableState, Target
 from headgate.offsets import ReadState
@@ -197,7 +197,7 @@ class Case:
     def _shows_unmasked(self) -> bool:
         """Whether the rows that are read show what no rule hides any more, and the table was stopped for that."""
         row = self.before.row
-        names = unmasked_names(row.reason) if row is not None and row.state == State.STOPPED else ""
+        names = names_in_reason(row.reason) if row is not None and row.state == State.STOPPED else ""
         read = [chunk.definition for chunk in self.arrival.chunks]
         return names != "" and shows_unmasked(names, self.policy.named_columns, read)
 

@@ -43,7 +43,7 @@ from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
 from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._misfits import shortened
-from headgate.decide._unmasked import unmasked_names, unmasked_reason
+from headgate.decide._unmasked import names_in_reason, unmasked_reason
 from headgate.decide.states import EventKind
 from headgate.lake import Form, State
 
@@ -119,8 +119,8 @@ def stop_unmasked(course: TableCourse, case: Case) -> bool:
     for ddl in case.arrival.batch.ddl:
         if ddl.new_name == course.table or (ddl.table == course.table and ddl.action in ("drop", "rename")):
             lasting = [one for one in lasting if one.seq > ddl.seq]
-    names = unmasked_names(case.suspension) if course.state is State.STOPPED else ""
-    if names and not lasting and not unmasked_names(course.reason):
+    names = names_in_reason(case.suspension) if course.state is State.STOPPED else ""
+    if names and not lasting and not names_in_reason(course.reason):
         course.stop(unmasked_reason(names, remedy(course.table)))
     for ddl in unmasking:
         if ddl in lasting:
@@ -161,7 +161,7 @@ def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Cas
         columns.alters.append(followed)
         course.add(TableEvent(EventKind.ALTERS, ignored, ddl, is_held=is_held))
         return
-    hides = unmasked_names(course.reason) != ""
+    hides = names_in_reason(course.reason) != ""
     if course.suspended_state is State.STOPPED and (course.strict or policy == "stop" or hides):
         course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
         return

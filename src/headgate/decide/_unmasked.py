@@ -13,7 +13,7 @@ from typing import Final
 from headgate.carrier import Definition
 from headgate.names import lower_name
 
-__all__ = ["shows_unmasked", "unmasked_names", "unmasked_reason"]
+__all__ = ["names_in_reason", "shows_unmasked", "unmasked_reason"]
 
 _BEFORE: Final = "no rule hides any more what a rule hid in "
 _AFTER: Final = '; write a rule in [columns] for each of these names, "keep" to show its values, then '
@@ -27,7 +27,7 @@ def unmasked_reason(names: str, remedy: str) -> str:
     return f"{_BEFORE}{names}{_AFTER}{remedy}"
 
 
-def unmasked_names(reason: str | None) -> str:
+def names_in_reason(reason: str | None) -> str:
     """Return the columns that a reason names, with commas between them; ``""``: it is another reason."""
     if reason is None or not reason.startswith(_BEFORE):
         return ""
