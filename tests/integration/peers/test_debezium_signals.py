@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headgate.catalog import TablePatterns
 from headgate.control import (
     BatchFacts,
     Notification,
@@ -36,8 +37,11 @@ class Run(Stream):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"chunk_rows": "100", "poll_ms": "10", "start": "current", **options})
-        tables = [f"{self.db}.{table}" for (table,) in self.server.query(f"SHOW TABLES FROM `{self.db}`")]
-        self.states |= {table: TableState(table, State.SNAPSHOTTING) for table in tables}  # followed, and not read
+        patterns = TablePatterns(self.options.patterns)
+        for (table,) in self.server.query(f"SHOW TABLES FROM `{self.db}`"):
+            if patterns.matches(self.db, table):
+                name = f"{self.db}.{table}"
+                self.states[name] = TableState(name, State.SNAPSHOTTING)  # followed, and not read
         self.reads: dict[str, list[tuple[Any, ...]]] = {}
         """The keys of rows in chunks, by table."""
         self.headers: list[dict[str, Any]] = []

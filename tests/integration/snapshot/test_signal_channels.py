@@ -93,7 +93,7 @@ def test_what_is_no_insert_is_no_signal(start: Callable[..., Run]) -> None:
         ("two", "y"),
         ("two", "again"),
     ]
-    assert run.states == {}
+    assert run.copies == {}
 
 
 def test_signals_of_a_transaction_and_of_a_batch_keep_their_order(start: Callable[..., Run]) -> None:
