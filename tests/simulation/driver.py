@@ -66,6 +66,8 @@ class Pipeline:
     """Where the stream may have begun without a transaction to compare: the log of all of them was purged."""
     is_mixed: bool = False
     """Whether the history was rewritten during a planning."""
+    torn: set[int] = field(default_factory=set)
+    """Epochs of batches within which the history was rewritten after their planning: the next one ends the stream."""
     judged: int = 0
     """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
     has_parts: bool = False
@@ -108,6 +110,8 @@ class Pipeline:
             return False
         if self.judged != world.rewritten:
             server = world.main
+            if not self.had:  # nothing can show it
+                return False
             for (origin, number), commit_us in self.had.items():
                 index = server.places.get((origin, number))
                 if index is None or server.log[index].commit_us != commit_us:
@@ -246,9 +250,13 @@ class Driver:
         if self.pipeline.eras[self._number] != self.world.rewritten:
             self.pipeline.judged = -1
         tasks = self.planner.tasks(start, end)
-        batch = Batch.of(self.evaluate(tasks))
-        self.world.count("batch read")
-        self.write(batch, tasks)
+        try:
+            batch = Batch.of(self.evaluate(tasks))
+            self.world.count("batch read")
+            self.write(batch, tasks)
+        finally:
+            if self.pipeline.eras[self._number] != self.world.rewritten:
+                self.pipeline.torn.add(end.epoch)
 
     def evaluate(self, tasks: list[Task]) -> list[Message]:
         """Run each task, some twice: of those, one attempt counts."""
