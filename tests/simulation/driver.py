@@ -175,6 +175,13 @@ class Driver:
         """What counts as read where the stream begins. It goes with the first batch, which may be repeated after the
         stream's beginning was asked for again."""
         self._number = pipeline.done
+        self._first_era: int | None = None
+        """The world's number of rewrites when this process asked for the stream's beginning, up to its first batch."""
+
+    @property
+    def began_before(self) -> bool:
+        """Whether the history was rewritten since this process began the stream, of which no batch is done."""
+        return self._first_era not in (None, self.world.rewritten)
 
     def batch(self) -> bool:
         """Run one batch; return False if there was nothing to do."""
@@ -209,7 +216,7 @@ class Driver:
         if pipeline.done not in (self._number, self._number + 1):
             raise StorageError("another process writes the checkpoint")
         self._number = pipeline.done = self._number + 1
-        self._start = end
+        self._start, self._first_era = end, None
         self.planner.finished(end)
         world.count("batch done")
         return True
@@ -221,7 +228,7 @@ class Driver:
         if self._start is None:
             if not any(self.world.main.counts[-1]):
                 self.world.begin_history()
-            before = self.world.main
+            before, self._first_era = self.world.main, self.world.rewritten
             self._start = self.planner.initial()
             if self._start.signals["begun"]["full_restart"]:
                 pipeline.had.clear()
@@ -230,7 +237,8 @@ class Driver:
                 pipeline.has_gap = self.writer.ledger.last is not None
                 pipeline.has_message_gap |= pipeline.has_gap
             row = self.writer.ledger.last
-            pipeline.forget_after(self._start)  # what lost batches read is not read
+            if not pipeline.done:  # else a second driver has begun and read since
+                pipeline.forget_after(self._start)  # what lost batches read is not read
             if row is not None and row.last is None and not pipeline.is_intact(self.world):
                 raise HistoryRewrittenError("no transaction of the ledger's is in a log that could show it")
             pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)

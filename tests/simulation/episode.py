@@ -218,21 +218,25 @@ class Episode:
             if world.choose.one_in(8):
                 self._lose_checkpoint()
         except HeadgateError as error:
-            self._driver = None
-            self._meet(error)
-            done = None
+            began_before = self._driver is not None and self._driver.began_before
+            self._driver = done = None
+            self._meet(error, began_before)
         finally:
             world.freeze = None
         self.oracle.observe()
         return done
 
-    def _meet(self, error: HeadgateError) -> None:
-        """Judge an error that ended the pipeline's process; begin again if it names a good reason."""
+    def _meet(self, error: HeadgateError, began_before: bool) -> None:
+        """Judge an error that ended the pipeline's process; begin again if it names a good reason.
+
+        :param began_before: whether the process began the stream in a history that was rewritten since.
+        """
         world, pipeline = self.world, self.pipeline
         world.count("process ended by an error")
         match error:
             case HistoryRewrittenError():
-                if pipeline.is_intact(world) and all(one == world.rewritten for one in pipeline.eras[pipeline.done :]):
+                is_of_one = all(era == world.rewritten for era in pipeline.eras[pipeline.done :])
+                if is_of_one and not began_before and pipeline.is_intact(world):
                     raise Fault(f"false alarm: {error}") from error
                 self._new_pipeline()
             case BinlogPurgedError():
