@@ -95,7 +95,7 @@ class FakeServer:
     key_type: str = "int"
     row_bytes: int = 0
     """What each row takes, by the server's statistics; 0: unknown."""
-    connects: int = 1
+    connection_number: int = 0
     query_count: int = 0
     fails: list[Exception] = field(default_factory=list)
     position: Callable[..., Position] = gtids
@@ -252,7 +252,7 @@ class FakeServer:
         self.watermarks.append((table, data, len(self.log)))
 
     def drop(self) -> None:
-        self.connects += 1
+        self.connection_number += 1
 
 
 def definition(table: str, key_type: str = "int") -> TableDef:

@@ -628,7 +628,7 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     server = source(("d.a", 1))
     run = stream(server)
     server.fails = [ConnectionLostError("gone")] * 3
-    before = server.connects
+    before = server.connection_number
     troubles: list[dict[str, Any] | None] = []
 
     def sleep(_seconds: float) -> None:
@@ -637,7 +637,7 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
 
     run.planner._retry = replace(run.planner._retry, sleep=sleep)
     assert run.batch()
-    assert server.connects == before + 3
+    assert server.connection_number == before + 3
     line = error_line(ConnectionLostError("gone"))
     assert [trouble and trouble["error"] for trouble in troubles] == [line] * 3, "in the control folder, for people"
     assert len({trouble["since_us"] for trouble in troubles if trouble}) == 1
@@ -817,6 +817,22 @@ def test_a_server_that_lost_what_it_had_is_not_waited_for() -> None:
     server.uuid = OTHER
     with pytest.raises(ServerBehindError):
         run.planner.latest(run.offset)
+
+
+def test_a_rewritten_history_is_noticed_if_the_connection_breaks_behind_the_planning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The batch's tasks would read the other history."""
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    end = run.planner.latest(run.offset)
+    server.fails = [ConnectionLostError("gone")]
+    drop = server.drop
+    monkeypatch.setattr(server, "drop", lambda: (drop(), rewrite(server, 1)))
+    with pytest.raises(HistoryRewrittenError):
+        run.tasks(end)
 
 
 def test_rewritten_history_is_noticed_before_a_batch_is_replayed() -> None:

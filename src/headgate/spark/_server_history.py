@@ -57,7 +57,7 @@ class HistoryCheck:
 
     def is_compared(self, start: SourceOffset) -> bool:
         """Return whether a planning on the present connection has compared this offset."""
-        return self._compared == (self._server.connects, start.epoch)
+        return self._compared == (self._server.connection_number, start.epoch)
 
     def begin(self, had: Position, state: ServerState) -> dict[str, Any]:
         """Return the newest transaction of a new stream's start, and its position, as fields of its offset."""
@@ -87,7 +87,8 @@ class HistoryCheck:
             last, hint = self._headers(start.last, start.hint, new - state.purged, state, executed)
         else:
             last, hint = start.last, start.hint
-        self._compared, self._planned = (self._server.connects, start.epoch), (self._server.connects, epoch)
+        connection = self._server.connection_number
+        self._compared, self._planned = (connection, start.epoch), (connection, epoch)
         return last, hint
 
     def is_same(self, known: Last, begin: Hint | None, state: ServerState) -> bool:
@@ -114,7 +115,7 @@ class HistoryCheck:
 
         :raises HistoryRewrittenError: the newest transactions differ, or the server lost what it had at planning.
         """
-        if end.last is None or self._planned == (self._server.connects, end.epoch):
+        if end.last is None or self._planned == (self._server.connection_number, end.epoch):
             return self._server.identity()
         state = self._server.state()
         try:
@@ -122,7 +123,7 @@ class HistoryCheck:
         except ServerBehindError:
             return state.uuid  # the tasks refuse this server, as long as it is behind
         self._headers(end.last, end.hint, NOTHING, state, NOTHING)
-        self._planned = self._server.connects, end.epoch
+        self._planned = self._server.connection_number, end.epoch
         return state.uuid
 
     def _headers(
