@@ -48,8 +48,8 @@ def read_task(world: World, task: Task, rules: Mapping[str, WindowRule]) -> list
     messages: list[Message] = [] if task.header is None else [task.header]
     newest: Last | None = None
     if task.log is not None:
-        messages += (read := _log(world, task, task.log))[0]
-        newest = read[1]
+        logged, newest = _log(world, task, task.log)
+        messages += logged
     messages += task.redo
     ordinal = task.first_ordinal
     for chunk in task.chunks:
