@@ -651,7 +651,9 @@ def test_the_last_try_counts_as_trouble_too() -> None:
     server.fails = [ConnectionLostError("gone")] * 1000
     with pytest.raises(ConnectionLostError):
         run.batch()
-    assert run.control.files["trouble"]["seconds"] == pytest.approx(30), "all of retry_seconds, so that a run does not begin again"
+    assert run.control.files["trouble"]["seconds"] == pytest.approx(30), (
+        "all of retry_seconds, so that a run does not begin again"
+    )
 
 
 @pytest.mark.parametrize("change", ["dropped", "altered"])

@@ -56,9 +56,7 @@ class TransactionHeader(NamedTuple):
         return cls(key, event.commit_us, event.is_original, *astuple(hint))
 
 
-def check_history(
-    read: LogRead, last: Last, transport: Transport = TRANSPORT, *, hint: Hint | None = None
-) -> None:
+def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT, *, hint: Hint | None = None) -> None:
     """Check that the log still has a transaction that was read. Without an error it does, or has purged it.
 
     :param read: gives the settings, and the server that is known to have executed the transaction.
