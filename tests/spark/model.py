@@ -286,7 +286,8 @@ class FakeControl:
 
     def sink_tables(self) -> SinkTables:
         content = self.files.get("finished", {})
-        return SinkTables(*(frozenset(content.get(name, ())) for name in ("tables", "stale", "settling")))
+        finished, stale, settling = (frozenset(content.get(name, ())) for name in ("tables", "stale", "settling"))
+        return SinkTables(finished, stale, settling, content.get("slots", 0))
 
     def has_moved(self, epoch: int, planned_us: int) -> bool:
         return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}

@@ -501,6 +501,24 @@ def test_available_now_ends_with_what_was_there() -> None:
     assert {header["gtid"] for header in run.headers} == {str(gtids(1))}, "one point in time for all chunks"
 
 
+def test_batches_are_planned_for_the_executors_that_have_registered() -> None:
+    """When a run begins, some may not have; later ones are found by the sinks, batch by batch."""
+    server = source(("d.a", 100))
+    run = stream(server, slots="2", start="snapshot")
+    sizes = []
+    for slots in (0, 5, 3, 0):
+        run.control.files["finished"] = {"slots": slots}
+        end = run.planner.latest(run.offset)
+        sizes.append(len([task for task in run.tasks(end) if task.chunks]))
+        run.offset = end
+    assert sizes == [2, 5, 3, 2]
+    for n in range(40):
+        server.commit(("d.a", "put", n, 1))
+    run.control.files["finished"] = {"slots": 4}
+    end = run.planner.latest(run.offset)
+    assert len([task for task in run.tasks(end) if task.log]) == 4
+
+
 def test_backlog_over_files_is_divided_at_file_starts() -> None:
     server = source(("d.a", 1))
     run = stream(server, start="current", slots="3")

@@ -10,8 +10,8 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
   the stream; on another server only if the log has the original time, which transactions of MySQL 5.7 lack. So does a
   server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
 - A batch that is replayed is compared with its own newest transaction first.
-- A task compares the newest transaction of its batch when it has read everything (``spark/_read_task.py``). A range that
-  ends with it needs no other dump for that.
+- A task compares the newest transaction of its batch when it has read everything (``spark/_read_task.py``). A range
+  that ends with it needs no other dump for that.
 - So is the newest one of each window with which rows were kept or dropped (``spark/_lost_windows.py``).
 
 So all of a batch is of the history that its planning met. One dump reads both headers, the old one and the new one, and
