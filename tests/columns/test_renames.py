@@ -196,3 +196,12 @@ MASKED = {"*.*": {"e?": "hash", "b*": "null", "x": "exclude", "keep*": "keep", "
 )
 def test_a_rename_takes_a_column_out_of_its_mask(name: str, new_name: str, loses: bool) -> None:
     assert unmasked_names(policies(MASKED), "d", "t", [("a", "c"), (name, new_name)]) == [new_name] * loses
+
+
+def test_another_name_takes_the_columns_of_a_table_out_of_their_masks() -> None:
+    """A rule for the column under the table's new name counts, be it ``keep``."""
+    rules = policies({"d.t": {"a": "hash", "b": "null", "c": "exclude"}, "*.*": {"b": "keep"}, "e.*": {"c": "null"}})
+    same = [(name, name) for name in "abcx"]
+    assert unmasked_names(rules, "d", "t", same) == []
+    assert unmasked_names(rules, "d", "t", same, ("d", "u")) == ["a", "c"]
+    assert unmasked_names(rules, "d", "t", same, ("e", "t")) == ["a"]

@@ -667,6 +667,25 @@ def test_a_dropped_or_renamed_table_is_dropped_with_a_warning_once(action: str) 
     assert decided(FakeBatch(10).images(ORDERS, [("c", 2, 1, "x")]), work.state).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("new_name", "unmasks", "where"),
+    [
+        ("away.orders", "", "which source.tables leaves out"),
+        ("away.orders", "mail", "which source.tables leaves out"),
+        ("shop.old", "", "followed as another table"),
+        ("shop.old", "mail", "followed as another table, and no rule hides there what a rule hid in mail"),
+    ],
+)
+def test_the_warning_of_a_renamed_table_says_where_its_rows_are(new_name: str, unmasks: str, where: str) -> None:
+    """The table itself loses no change before the statement, also if columns of the other one lose a rule."""
+    fake = FakeBatch(9, patterns=("shop.*",)).images(ORDERS, [("c", 2, 1, "x")])
+    work = decided(fake.ddl("shop.orders", "RENAME …", "rename", 5, new_name=new_name, unmasks=unmasks))
+    reason = f"it is {new_name} now, {where}: RENAME …"
+    assert (work.state.state, work.state.reason) == ("dropped", reason)
+    assert work.warnings == (f"shop.orders is dropped, and its rows stay: {reason}",)
+    assert len(work.log_actions) == 1
+
+
 @pytest.mark.parametrize("action", ["drop", "rename"])
 @pytest.mark.parametrize("modes", [{"changelog": True}, {"changelog": False, "kafka": True}])
 def test_a_pipeline_without_tables_follows_where_a_table_goes(action: str, modes: dict[str, Any]) -> None:

@@ -66,8 +66,6 @@ class Pipeline:
     """Where the stream may have begun without a transaction to compare: the log of all of them was purged."""
     is_mixed: bool = False
     """Whether the history was rewritten during a planning."""
-    torn: set[int] = field(default_factory=set)
-    """Epochs of batches within which the history was rewritten after their planning: the next one ends the stream."""
     judged: int = 0
     """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
     has_parts: bool = False
@@ -258,13 +256,9 @@ class Driver:
         if self.pipeline.eras[self._number] != self.world.rewritten:
             self.pipeline.judged = -1
         tasks = self.planner.tasks(start, end)
-        try:
-            batch = Batch.of(self.evaluate(tasks))
-            self.world.count("batch read")
-            self.write(batch, tasks)
-        finally:
-            if self.pipeline.eras[self._number] != self.world.rewritten:
-                self.pipeline.torn.add(end.epoch)
+        batch = Batch.of(self.evaluate(tasks))
+        self.world.count("batch read")
+        self.write(batch, tasks)
 
     def evaluate(self, tasks: list[Task]) -> list[Message]:
         """Run each task, some twice: of those, one attempt counts."""

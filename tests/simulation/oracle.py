@@ -108,9 +108,7 @@ class Oracle:
         self._world.count("ledger row judged")
 
     def _judge_tables(self, row: tuple[Any, ...]) -> None:
-        """Judge the ``live`` tables at the versions of a row, unless its chunks may be of two histories."""
-        if row[_EPOCH] in self._pipeline.torn:
-            return
+        """Judge the ``live`` tables at the versions of a row."""
         counts = counts_of(row[_GTID])
         states = self._world.history.get(counts)
         if states is None:

@@ -31,7 +31,7 @@ class SimulatedServer(DirectLog):
         self._world = world
         self._seen = world.connection
         self._open: Server | None = None
-        self.connects = 0
+        self.connection_number = 0
 
     @property
     def reached(self) -> Server | None:
@@ -46,7 +46,6 @@ class SimulatedServer(DirectLog):
             raise ConnectionLostError("the connection was lost")
         if self._open is None:
             self._open, self._seen = world.server, world.connection
-            self.connects += 1
         return self._open
 
     def executed(self) -> Position:
@@ -146,3 +145,4 @@ class SimulatedServer(DirectLog):
 
     def drop(self) -> None:
         self._open = None
+        self.connection_number += 1

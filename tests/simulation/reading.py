@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import DdlRow, End, HighWatermark, Images, Message, Redo
-from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteReadError, ServerBehindError
+from headgate.errors import (
+    BinlogPurgedError,
+    ConnectionLostError,
+    HistoryRewrittenError,
+    IncompleteReadError,
+    ServerBehindError,
+)
 from headgate.offsets import ChunkSpec, Hint, Last
 from headgate.policies import Window as WindowRule
 from headgate.positions import Position, parse_position
@@ -40,15 +46,30 @@ def read_task(world: World, task: Task, rules: Mapping[str, WindowRule]) -> list
     :param rules: by table, what becomes of rows that change while a chunk is read.
     """
     messages: list[Message] = [] if task.header is None else [task.header]
+    newest: Last | None = None
     if task.log is not None:
-        messages += _log(world, task, task.log)
+        logged, newest = _log(world, task, task.log)
+        messages += logged
     messages += task.redo
     ordinal = task.first_ordinal
     for chunk in task.chunks:
         read = _chunk(world, task, chunk, ordinal, rules[chunk.table])
         messages += read
         ordinal += sum(one.count for one in read if isinstance(one, Images))
+    if task.last is not None and task.last != newest and (task.log is not None or task.chunks):
+        _check_history(world, task.last)
     return messages
+
+
+def _check_history(world: World, last: Last) -> None:
+    """Check that the server still has the newest transaction, or has purged it."""
+    world.pause()
+    server = world.server
+    indexes = server.indexes(parse_position(last.gtid))
+    if not indexes:
+        raise ServerBehindError("the server lacks the newest transaction of the batch", missing=last.gtid)
+    if indexes[0] >= server.purged and server.log[indexes[0]].commit_us != last.ts_us:
+        raise HistoryRewrittenError("the newest transaction of the batch has another commit time", gtid=last.gtid)
 
 
 def _connect(world: World, task: Task) -> tuple[Server, int]:
@@ -72,7 +93,8 @@ def _still(world: World, connection: int) -> None:
 # --- the log
 
 
-def _log(world: World, task: Task, part: LogRange) -> list[Message]:
+def _log(world: World, task: Task, part: LogRange) -> tuple[list[Message], Last | None]:
+    """Return a range of the log, and its newest transaction."""
     server, connection = _connect(world, task)
     wanted = parse_position(part.wanted)
     indexes = received(server, wanted, part.hint)
@@ -93,7 +115,8 @@ def _log(world: World, task: Task, part: LogRange) -> list[Message]:
     messages += _statements(server, indexes, task.epoch)
     if part.is_last and indexes:
         messages.append(End(task.executed, server.uuid, *server.file_of(indexes[-1] + 1)))
-    return messages
+    newest = server.log[indexes[-1]] if indexes else None
+    return messages, None if newest is None else Last(newest.gtid, newest.commit_us)
 
 
 def _read(shape: Shape, images: Sequence[RowImage], unread: Unread) -> list[RowImage]:

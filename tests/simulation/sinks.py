@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
 
 from headgate.apply._complete import Completed
@@ -57,6 +58,7 @@ class Spark:
     """What :class:`DeltaPath` needs of a session."""
 
     conf = _Settings()
+    sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815 - Spark's name
 
 
 @dataclass(frozen=True)

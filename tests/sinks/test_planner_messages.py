@@ -80,6 +80,16 @@ def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_
     assert inbox.hint() == end.ends[0], "the ledger has the set; this is the last position that is known"
 
 
+def test_the_planner_learns_how_many_tasks_run_at_once(tmp_path: Path) -> None:
+    inbox = ControlFolder(str(tmp_path))
+    messages, states = PlannerMessages(inbox), {"shop.a": TableState("shop.a", "live")}
+    for slots in (2, 16):
+        messages.hand_back(FakeBatch(9).described(), states, slots)
+        assert inbox.sink_tables() == SinkTables(frozenset(states), slots=slots)
+    PlannerMessages(inbox).resume(states)
+    assert inbox.sink_tables().slots == 0, "a new run has other executors"
+
+
 def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:
     """The kill prevented the report of a batch in which one table was complete and the re-read of another began."""
     inbox = ControlFolder(str(tmp_path))

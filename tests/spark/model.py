@@ -95,7 +95,7 @@ class FakeServer:
     key_type: str = "int"
     row_bytes: int = 0
     """What each row takes, by the server's statistics; 0: unknown."""
-    connects: int = 1
+    connection_number: int = 0
     query_count: int = 0
     fails: list[Exception] = field(default_factory=list)
     position: Callable[..., Position] = gtids
@@ -252,7 +252,7 @@ class FakeServer:
         self.watermarks.append((table, data, len(self.log)))
 
     def drop(self) -> None:
-        self.connects += 1
+        self.connection_number += 1
 
 
 def definition(table: str, key_type: str = "int") -> TableDef:
@@ -286,7 +286,8 @@ class FakeControl:
 
     def sink_tables(self) -> SinkTables:
         content = self.files.get("finished", {})
-        return SinkTables(*(frozenset(content.get(name, ())) for name in ("tables", "stale", "settling")))
+        finished, stale, settling = (frozenset(content.get(name, ())) for name in ("tables", "stale", "settling"))
+        return SinkTables(finished, stale, settling, content.get("slots", 0))
 
     def has_moved(self, epoch: int, planned_us: int) -> bool:
         return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}

@@ -20,7 +20,7 @@ from headgate.policies import DEFAULT, Hook, Policies, parse_rules
 from headgate.replication import Ddl, ImageBatch, canonical_schema
 from headgate.snapshot import ChunkOptions
 from headgate.spark import MySQLCDCDataSource, Task
-from headgate.spark._carried import _changes, _ruled_changes, _schema_json, _truncate, definition_of
+from headgate.spark._carried import _changes, _ddl, _ruled_changes, _schema_json, _truncate, definition_of
 from headgate.spark._typed import typed_fields, typed_rows
 from tests.spark.model import UUID, batch_of, definition
 
@@ -153,6 +153,17 @@ def test_names_of_statements_become_those_of_the_target(
     ddl = Ddl("ALTER", "alter", "d", "t", None, 0, "f.1", 1, 4, changes=(change,))
     changes = _ruled_changes(ddl, Policies(columns=parse_rules(RULES)))
     assert changes == (None if expected is None else tuple(expected))
+
+
+@pytest.mark.parametrize(("new_name", "unmasks"), [("d.u", "masked, x"), (None, "")])
+def test_the_statement_that_takes_columns_out_of_rules_with_their_table(
+    monkeypatch: pytest.MonkeyPatch, new_name: str | None, unmasks: str
+) -> None:
+    columns = tuple(Column(name, "int") for name in ("id", "masked", "x", "Mail"))
+    monkeypatch.setattr("headgate.spark._carried.table_now", lambda *_: TableDef("d", "u", columns, (0,)))
+    ddl = Ddl("RENAME TABLE …", "rename", "d", "t", None, 0, "f.1", 1, 4, new_name=new_name)
+    row = _ddl(ConnectionSettings("nobody"), ddl, 1, Policies(columns=parse_rules(RULES)))
+    assert row.unmasks == unmasks
 
 
 def test_the_definition_of_what_a_hook_makes() -> None:

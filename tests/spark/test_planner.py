@@ -501,6 +501,24 @@ def test_available_now_ends_with_what_was_there() -> None:
     assert {header["gtid"] for header in run.headers} == {str(gtids(1))}, "one point in time for all chunks"
 
 
+def test_batches_are_planned_for_the_executors_that_have_registered() -> None:
+    """When a run begins, some may not have; later ones are found by the sinks, batch by batch."""
+    server = source(("d.a", 100))
+    run = stream(server, slots="2", start="snapshot")
+    sizes = []
+    for slots in (0, 5, 3, 0):
+        run.control.files["finished"] = {"slots": slots}
+        end = run.planner.latest(run.offset)
+        sizes.append(len([task for task in run.tasks(end) if task.chunks]))
+        run.offset = end
+    assert sizes == [2, 5, 3, 2]
+    for n in range(40):
+        server.commit(("d.a", "put", n, 1))
+    run.control.files["finished"] = {"slots": 4}
+    end = run.planner.latest(run.offset)
+    assert len([task for task in run.tasks(end) if task.log]) == 4
+
+
 def test_backlog_over_files_is_divided_at_file_starts() -> None:
     server = source(("d.a", 1))
     run = stream(server, start="current", slots="3")
@@ -628,7 +646,7 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     server = source(("d.a", 1))
     run = stream(server)
     server.fails = [ConnectionLostError("gone")] * 3
-    before = server.connects
+    before = server.connection_number
     troubles: list[dict[str, Any] | None] = []
 
     def sleep(_seconds: float) -> None:
@@ -637,7 +655,7 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
 
     run.planner._retry = replace(run.planner._retry, sleep=sleep)
     assert run.batch()
-    assert server.connects == before + 3
+    assert server.connection_number == before + 3
     line = error_line(ConnectionLostError("gone"))
     assert [trouble and trouble["error"] for trouble in troubles] == [line] * 3, "in the control folder, for people"
     assert len({trouble["since_us"] for trouble in troubles if trouble}) == 1
@@ -651,7 +669,9 @@ def test_the_last_try_counts_as_trouble_too() -> None:
     server.fails = [ConnectionLostError("gone")] * 1000
     with pytest.raises(ConnectionLostError):
         run.batch()
-    assert run.control.files["trouble"]["seconds"] >= 30, "all of retry_seconds, so that a run does not begin again"
+    assert run.control.files["trouble"]["seconds"] == pytest.approx(30), (
+        "all of retry_seconds, so that a run does not begin again"
+    )
 
 
 @pytest.mark.parametrize("change", ["dropped", "altered"])
@@ -817,6 +837,22 @@ def test_a_server_that_lost_what_it_had_is_not_waited_for() -> None:
     server.uuid = OTHER
     with pytest.raises(ServerBehindError):
         run.planner.latest(run.offset)
+
+
+def test_a_rewritten_history_is_noticed_if_the_connection_breaks_behind_the_planning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The batch's tasks would read the other history."""
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    end = run.planner.latest(run.offset)
+    server.fails = [ConnectionLostError("gone")]
+    drop = server.drop
+    monkeypatch.setattr(server, "drop", lambda: [drop(), server.commit_times.update({1: 77})])
+    with pytest.raises(HistoryRewrittenError):
+        run.tasks(end)
 
 
 def test_rewritten_history_is_noticed_before_a_batch_is_replayed() -> None:

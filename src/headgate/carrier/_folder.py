@@ -97,7 +97,7 @@ SINK_SIGNALS: Final = tuple(_TYPES.values())
 
 @dataclass(frozen=True)
 class SinkTables:
-    """The sinks' tables, as ``finished.json`` has them."""
+    """The sinks' tables, and their session's cores, as ``finished.json`` has them."""
 
     finished: frozenset[str] = frozenset()
     """Those that they hold completely, and those that are suspended."""
@@ -105,6 +105,8 @@ class SinkTables:
     """Those of them whose rows are not valid until they are read again."""
     settling: frozenset[str] = frozenset()
     """Those of them whose rows are exact once later changes are applied."""
+    slots: int = 0
+    """How many tasks the session ran at once after the last batch, as far as executors had registered; 0: unknown."""
 
 
 @dataclass(frozen=True)
@@ -296,12 +298,16 @@ class ControlFolder:
     def sink_tables(self) -> SinkTables:
         """Return the sinks' tables as they were last recorded."""
         content = self.read(ControlFile.FINISHED) or {}
-        return SinkTables(*(frozenset(map(str, content.get(name, ()))) for name in ("tables", "stale", "settling")))
+        names = ("tables", "stale", "settling")
+        finished, stale, settling = (frozenset(map(str, content.get(name, ()))) for name in names)
+        return SinkTables(finished, stale, settling, int(content.get("slots", 0)))
 
     def record_tables(self, tables: SinkTables) -> None:
         """Record the sinks' tables."""
         names = {"tables": tables.finished, "stale": tables.stale, "settling": tables.settling}
-        self.write(ControlFile.FINISHED, {name: sorted(ones) for name, ones in names.items()})
+        self.write(
+            ControlFile.FINISHED, {**{name: sorted(ones) for name, ones in names.items()}, "slots": tables.slots}
+        )
 
     def forget_position(self) -> None:
         """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic

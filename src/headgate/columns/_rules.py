@@ -111,19 +111,25 @@ def written_name(policies: Policies, db: str, table: str, column: str) -> tuple[
     return rule.name or column, rule
 
 
-def unmasked_names(policies: Policies, db: str, table: str, renames: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the new names of columns that lose a mask because a statement renames them, in MySQL's spelling.
+def unmasked_names(
+    policies: Policies, db: str, table: str, renames: Sequence[tuple[str, str]], moved: tuple[str, str] | None = None
+) -> list[str]:
+    """Return the new names of columns that lose a mask because a statement renames them or their table, in MySQL's
+    spelling.
 
     A column whose new name has a rule without wildcards, be it ``keep``, does what the rule says.
 
     :param renames: names before and after.
+    :param moved: the table's database and name afterwards; None: the same.
     """
-    named = named_columns(policies, db, table)
+    after = moved or (db, table)
+    named = named_columns(policies, *after)
 
-    def is_masked(name: str) -> bool:
+    def is_masked(name: str, db: str, table: str) -> bool:
         return written_name(policies, db, table, name)[1].kind in MASKS
 
-    return [new for old, new in renames if is_masked(old) and not is_masked(new) and lower_name(new) not in named]
+    masked = [new for old, new in renames if is_masked(old, db, table)]
+    return [new for new in masked if not is_masked(new, *after) and lower_name(new) not in named]
 
 
 def named_columns(policies: Policies, db: str, table: str) -> frozenset[str]:

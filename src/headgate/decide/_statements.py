@@ -32,12 +32,12 @@ name to the copy. The table is then read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from headgate.carrier import DdlRow, SourceType
-from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, creates_if_absent
+from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, TablePatterns, creates_if_absent
 from headgate.config import ChangePolicy
 from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
@@ -46,6 +46,7 @@ from headgate.decide._misfits import shortened
 from headgate.decide._unmasked import names_in_reason, unmasked_reason
 from headgate.decide.states import EventKind
 from headgate.lake import Form, State
+from headgate.names import split_table
 
 __all__ = ["read_statements", "stop_unmasked"]
 
@@ -69,7 +70,7 @@ def read_statements(course: TableCourse, case: Case, columns: ColumnView) -> boo
         if ddl.table == course.table and ddl.action == "alter":
             _read_alter(course, columns, ddl, case)
         elif ddl.table == course.table:
-            _read(course, existence, ddl, is_ours=is_ours)
+            _read(course, existence, ddl, arrival.batch.header.patterns, is_ours=is_ours)
         if ddl.new_name == course.table and is_ours:
             existence.removed = False
             course.read_again(f"the name was given to another table: {shortened(ddl.statement)}", ddl)
@@ -89,7 +90,7 @@ def _has_unread_rows(case: Case) -> bool:
     return not any(begun) and not arrival.truncates
 
 
-def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: bool) -> None:
+def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, patterns: Sequence[str], *, is_ours: bool) -> None:
     """Process one statement."""
     text = shortened(ddl.statement)
     match ddl.action:
@@ -97,7 +98,7 @@ def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: b
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=course.suspended_state is not None))
         case "drop" | "rename" if is_ours:
             existence.removed, existence.may_exist = True, False
-            course.add(TableEvent(EventKind.REMOVES, text, ddl))
+            course.add(TableEvent(EventKind.REMOVES, _removal(ddl, patterns), ddl))
         case "create" if existence.may_exist and creates_if_absent(ddl.action, ddl.changes):
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
         case "create" if existence.removed:
@@ -107,6 +108,17 @@ def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: b
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
 
 
+def _removal(ddl: DdlRow, patterns: Sequence[str]) -> str:
+    """Return why a table is gone, and where its rows are."""
+    text = shortened(ddl.statement)
+    if ddl.new_name is None:
+        return text
+    if not TablePatterns(patterns).matches(*split_table(ddl.new_name)):
+        return f"it is {ddl.new_name} now, which source.tables leaves out: {text}"
+    shown = f", and no rule hides there what a rule hid in {ddl.unmasks}" if ddl.unmasks else ""
+    return f"it is {ddl.new_name} now, followed as another table{shown}: {text}"
+
+
 def stop_unmasked(course: TableCourse, case: Case) -> bool:
     """Stop a table if a statement takes a column out of a rule that hides its values, and return whether one does. All
     images of the batch are left out, also those of a snapshot that begins, and from the changelog and Kafka.
@@ -114,7 +126,7 @@ def stop_unmasked(course: TableCourse, case: Case) -> bool:
     If a later statement removes that table, it is no longer its name's. A table that another cause stops, too, keeps
     the reason that names these columns.
     """
-    unmasking = [ddl for ddl in case.arrival.statements if ddl.unmasks]
+    unmasking = [ddl for ddl in case.arrival.statements if ddl.unmasks and ddl.action == "alter"]
     lasting = unmasking[:]
     for ddl in case.arrival.batch.ddl:
         if ddl.new_name == course.table or (ddl.table == course.table and ddl.action in ("drop", "rename")):

@@ -56,15 +56,16 @@ class TransactionHeader(NamedTuple):
         return cls(key, event.commit_us, event.is_original, *astuple(hint))
 
 
-def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -> None:
+def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT, *, hint: Hint | None = None) -> None:
     """Check that the log still has a transaction that was read. Without an error it does, or has purged it.
 
     :param read: gives the settings, and the server that is known to have executed the transaction.
+    :param hint: the transaction's position, if known.
     :raises HistoryRewrittenError: the GTID names another transaction, or the server lost it.
     :raises ServerBehindError: another server lacks it.
     """
     key = parse_position(last.gtid)
-    one = LogRead(read.settings, wanted=key, executed=key, had_by=read.had_by, hint=None)
+    one = LogRead(read.settings, wanted=key, executed=key, had_by=read.had_by, hint=hint)
     try:
         (header,) = transaction_headers(one, transport)
     except BinlogPurgedError:

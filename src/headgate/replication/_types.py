@@ -113,6 +113,8 @@ class RangeEnd:
     gtid: Position
     created_s: int = 0
     """Of the file, as ``Hint.created_s``."""
+    last: Last | None = None
+    """The last transaction that was read; None: there was none, or the log has no GTIDs."""
 
 
 @dataclass(frozen=True)

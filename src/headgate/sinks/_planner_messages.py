@@ -53,12 +53,13 @@ class PlannerMessages:
                 resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread_reason)
                 self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot, planned_us)
 
-    def hand_back(self, batch: Batch, states: Mapping[str, TableState]) -> None:
+    def hand_back(self, batch: Batch, states: Mapping[str, TableState], slots: int = 0) -> None:
         """Report the results of a batch that the ledger has.
 
         :param states: all tables after it.
+        :param slots: how many tasks Spark runs at once now; 0: unknown.
         """
-        self._report_finished(states)
+        self._report_finished(states, slots)
         signals = self._inbox.signals() if batch.header.actions else {}
         for action in batch.header.actions:
             name = action.get("file") or action["id"]
@@ -92,7 +93,7 @@ class PlannerMessages:
         if self._inbox.hint() is not None:
             self._report_finished(states)
 
-    def _report_finished(self, states: Mapping[str, TableState]) -> None:
+    def _report_finished(self, states: Mapping[str, TableState], slots: int = 0) -> None:
         # For the planner, suspended tables are finished too: their re-read was requested. It must know which ones wait:
         # a request finds nothing to read while the account cannot see its table. A stream that has lost its checkpoint
         # has lost the requests that it took, too, the patterns that left tables out, and the windows of those that
@@ -101,6 +102,7 @@ class PlannerMessages:
             frozenset(table for table, state in states.items() if state.is_read or state.is_suspended),
             frozenset(table for table, state in states.items() if state.state in _READ_AGAIN),
             frozenset(table for table, state in states.items() if state.state == State.SETTLING),
+            slots,
         )
         if tables != self._recorded:
             self._inbox.record_tables(tables)

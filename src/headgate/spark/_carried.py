@@ -28,6 +28,7 @@ from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, R
 from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, unmasked_names, written_name
 from headgate.errors import HookError, UnreadableTableError, UnsupportedError
 from headgate.mysql import ConnectionSettings
+from headgate.names import split_table
 from headgate.policies import DEFAULT, ColumnRule, Policies
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
@@ -88,9 +89,12 @@ _DEFINED_AFTER = frozenset({"create", "alter", "rename"})
 
 def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
     name, changes = f"{ddl.db}.{ddl.table}", _changes(ddl, policies)
-    schema = None
+    schema, renames = None, ddl.renames
+    moved = None if ddl.new_name is None else split_table(ddl.new_name)
     if ddl.action in _DEFINED_AFTER:
         table = table_now(settings, ddl.new_name or name)
+        if moved is not None and table is not None:
+            renames = tuple((column.name, column.name) for column in table.columns)
         schema = _schema_json(table, policies)
         if changes and _may_recompute(table, changes):
             changes = None
@@ -104,7 +108,7 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.new_name,
         changes,
         schema,
-        ", ".join(unmasked_names(policies, ddl.db, ddl.table, ddl.renames)),
+        ", ".join(unmasked_names(policies, ddl.db, ddl.table, renames, moved)),
     )
 
 

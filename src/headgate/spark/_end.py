@@ -25,14 +25,10 @@ class BatchEnd:
 
 
 class EndChooser:
-    """Chooses the ends of a stream's batches.
+    """Chooses the ends of a stream's batches."""
 
-    :param slots: how many tasks read at the same time.
-    """
-
-    def __init__(self, server: Server, slots: int) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._slots = slots
         self._current: tuple[str, str] | None = None
         """Server and binlog file of the last chosen end: a cache."""
 
@@ -41,6 +37,7 @@ class EndChooser:
         had: Position,
         state: ServerState,
         begin: Hint | None,
+        slots: int,
         *,
         target: Position | None = None,
         max_rows: int | None = None,
@@ -48,6 +45,7 @@ class EndChooser:
         """Choose the end of the batch that begins at ``had``.
 
         :param begin: binlog position of a reader whose set was ``had``, if known.
+        :param slots: how many tasks read at the same time.
         :param target: where the stream ends; None: it does not end.
         :param max_rows: about how many changes the batch may hold; more if its first transaction alone has more.
         :raises ServerBehindError: the server lacks a part of the target.
@@ -64,7 +62,7 @@ class EndChooser:
         files = self._backlog(had, state.uuid, current, begin)
         if max_rows is not None and self._may_exceed(files, begin, max_rows):
             end = self._server.cut(had, end, max_rows, begin) & end
-        cuts = self._divide(files, had, end) if len(files) > 1 and self._slots > 1 else ()
+        cuts = self._divide(files, had, end, slots) if len(files) > 1 and slots > 1 else ()
         if end == state.executed:
             self._current = state.uuid, current
         return BatchEnd(end, cuts)
@@ -90,13 +88,13 @@ class EndChooser:
             size -= begin.pos
         return size > max_rows * _BYTES_A_ROW
 
-    def _divide(self, files: list[tuple[str, int]], had: Position, end: Position) -> tuple[Cut, ...]:
+    def _divide(self, files: list[tuple[str, int]], had: Position, end: Position, slots: int) -> tuple[Cut, ...]:
         """Return at most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
         total = sum(size for _, size in files)
         cuts: list[Cut] = []
         before, previous = 0, had
         for index, (name, size) in enumerate(files):
-            if index and len(cuts) < self._slots - 1 and before >= total * (len(cuts) + 1) / self._slots:
+            if index and len(cuts) < slots - 1 and before >= total * (len(cuts) + 1) / slots:
                 logged = self._server.previous_gtids(name) & end
                 if previous < previous | logged and not end <= logged:
                     cuts.append(Cut(name, str(logged)))

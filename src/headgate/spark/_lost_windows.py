@@ -26,7 +26,7 @@ class LostWindows:
 
     def __init__(self, server: Server, history: HistoryCheck) -> None:
         self._server, self._history = server, history
-        self._connects = 0
+        self._connection = 0
         self._same: set[Last] = set()
         """Those that the log of this connection has."""
 
@@ -35,7 +35,7 @@ class LostWindows:
 
         :param begin: binlog position of ``had``, if known for this server.
         """
-        before = self._same if self._connects == self._server.connects else set[Last]()
+        before = self._same if self._connection == self._server.connection_number else set[Last]()
         self._same = set()
         for table, ends in list(plan.windows.items()):
             db, _, name = table.partition(".")
@@ -50,7 +50,7 @@ class LostWindows:
                 plan.windows[table] = waiting
             else:
                 del plan.windows[table]
-        self._connects = self._server.connects
+        self._connection = self._server.connection_number
 
     def _is_same(self, end: Last, begin: Hint | None, state: ServerState) -> bool:
         if end in self._same:

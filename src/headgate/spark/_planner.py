@@ -150,7 +150,9 @@ class Planner:
         self._succeeded = False
         self._history = HistoryCheck(server)
         self._lost_windows = LostWindows(server, self._history)
-        self._ends = EndChooser(server, options.slots)
+        self._ends = EndChooser(server)
+        self._slots = options.slots
+        """Tasks of a batch: the session's cores, which executors bring that register late, or leave."""
         self._pace = Pace(options.snapshot_share)
         self._planned_rows = 0
         self._planned_batch: _PlannedBatch | None = None
@@ -202,7 +204,7 @@ class Planner:
             end,
             server_uuid=server_uuid,
             log_uuid=self._retried(lambda: self._server.log_uuid(start.position, end.position)),
-            slots=self._options.slots,
+            slots=self._slots,
             chunk_rows=self._options.chunk_rows,
             moved=self._options.policies if self._retried(lambda: self._has_moved(end, server_uuid)) else None,
         )
@@ -269,7 +271,7 @@ class Planner:
             self._patterns,
             epoch,
             options.chunk_rows,
-            options.slots,
+            self._slots,
             append_allowed=options.append,
             conditions=options.conditions,
             policies=options.policies,
@@ -368,7 +370,7 @@ class Planner:
         had = self._start_position(start or "earliest", state)
         check_position(had, state, self._server)
         target = parse_position(end) if end is not None else state.executed
-        until = self._ends.choose(had, state, None, target=target)
+        until = self._ends.choose(had, state, None, self._slots, target=target)
         if target - until.gtid:
             raise UnsupportedError(
                 "the relay's log continues with another server's within this range: read it in two ranges, the first"
@@ -390,7 +392,7 @@ class Planner:
         check_position(end, state, self._server)
         now = self._wall_us()
         epoch = self._epoch(0, now)
-        plan = SnapshotPlan(PlanSettings(self._patterns, epoch, self._options.chunk_rows, self._options.slots))
+        plan = SnapshotPlan(PlanSettings(self._patterns, epoch, self._options.chunk_rows, self._slots))
         plan.enqueue(sorted(self._server.tables(self._patterns)), {})
         if not plan.reads.pending():
             raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
@@ -452,6 +454,7 @@ class Planner:
         """Third stage: determine the tables to read, including the requests."""
         start, had, state = planning.start, planning.had, planning.state
         sinks = self._control.sink_tables() if self._control is not None else None
+        self._slots = (sinks.slots if sinks is not None else 0) or self._options.slots
         settings = self._settings(planning.epoch, position=str(state.executed), sinks=sinks)
         plan = SnapshotPlan(settings, start.snapshot, planning.notes, is_first=planning.begins is not None)
         has_changes = not (state.executed if self._target is None else self._target) <= had
@@ -489,7 +492,7 @@ class Planner:
         end = BatchEnd(planning.had)
         if not plan.changes_wait and not self._is_read(planning, plan):
             end = self._ends.choose(
-                planning.had, planning.state, planning.begin, target=self._target, max_rows=max_rows
+                planning.had, planning.state, planning.begin, self._slots, target=self._target, max_rows=max_rows
             )
         plan.record_end(str(end.gtid))
         return end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import hooked_table
 from headgate.control import inserted_rows
 from headgate.mysql import Connection, ConnectionSettings
+from headgate.offsets import Last
 from headgate.policies import Operation, Policies
 from headgate.positions import parse_position
 from headgate.replication import (
@@ -25,6 +27,8 @@ from headgate.replication import (
     LogRead,
     RangeEnd,
     Stopped,
+    Transport,
+    check_history,
     file_number,
     read_range,
 )
@@ -45,6 +49,7 @@ def read_task(
     :param options: how chunks are read. ``ambiguous`` is also for tables with unknown columns: raise, or yield a
         ``Stopped`` instead of the images.
     :raises HookError: a table's hook raised an exception, or broke its contract.
+    :raises HistoryRewrittenError: at the end: the server no longer has the history that the batch was planned on.
     """
     for item in _read(settings, task, images, options):
         yield hooked(item, options.policies) if isinstance(item, ImageBatch) else item
@@ -55,6 +60,7 @@ def _read(
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | UnreadableRows | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task, with the columns that the tables have at MySQL."""
     executed = parse_position(task.executed)
+    newest: Last | None = None
     if task.log is not None:
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
@@ -81,6 +87,7 @@ def _read(
                         if remaining is not None:
                             yield remaining
             elif isinstance(item, RangeEnd):
+                newest = item.last
                 if task.log.is_last:
                     yield item
             else:
@@ -97,6 +104,9 @@ def _read(
         first_ordinal=task.first_ordinal,
     )
     yield from read_chunks(read, options)
+    if task.last is not None and task.last != newest and (task.log is not None or task.chunks):
+        log = LogRead(settings, had_by=None if task.hint is None else task.hint.server_uuid)
+        Transport().retry.call(partial(check_history, log, task.last, hint=task.hint))
 
 
 def hooked(image: ImageBatch, policies: Policies) -> ImageBatch:

@@ -33,8 +33,10 @@ class Server(Protocol):
     """The planner's view of a server. Every method may raise ``Transient`` errors; then the planning starts again."""
 
     @property
-    def connects(self) -> int:
-        """Number of opened connections: if it changes, the server may have changed in any way."""
+    def connection_number(self) -> int:
+        """Number of the connection that the next query uses, open or not. The server behind another one may differ in
+        any way.
+        """
 
     def executed(self) -> Position:
         """Return what the server has executed now: one cheap query."""
@@ -201,14 +203,13 @@ class SourceServer(DirectLog):
         self._executed: Position | None = None
         """The position read last."""
         self._open: Connection | None = None
-        self.connects = 0
+        self.connection_number = 0
 
     def _connection(self) -> Connection:
         from headgate.mysql import Connection
 
         if self._open is None:
             self._open = Connection.open(self._settings)
-            self.connects += 1
         return self._open
 
     def executed(self) -> Position:
@@ -305,5 +306,6 @@ class SourceServer(DirectLog):
 
     def drop(self) -> None:
         opened, self._open = self._open, None
+        self.connection_number += 1
         if opened is not None:
             opened.close()

@@ -10,10 +10,12 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
   the stream; on another server only if the log has the original time, which transactions of MySQL 5.7 lack. So does a
   server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
 - A batch that is replayed is compared with its own newest transaction first.
+- A task compares the newest transaction of its batch when it has read everything (``spark/_read_task.py``). A range
+  that ends with it needs no other dump for that.
 - So is the newest one of each window with which rows were kept or dropped (``spark/_lost_windows.py``).
 
-What is read between two plannings is of the history that both have met. One dump reads both headers, the old one and
-the new one, and begins where the old one is.
+So all of a batch is of the history that its planning met. One dump reads both headers, the old one and the new one, and
+begins where the old one is.
 
 "Newest" is the last one in the log. Numbers do not show it: a group assigns them in blocks, and users choose some. Of a
 few new transactions all headers are read, from the last known position on. Of many, the highest number of each source
@@ -57,7 +59,7 @@ class HistoryCheck:
 
     def is_compared(self, start: SourceOffset) -> bool:
         """Return whether a planning on the present connection has compared this offset."""
-        return self._compared == (self._server.connects, start.epoch)
+        return self._compared == (self._server.connection_number, start.epoch)
 
     def begin(self, had: Position, state: ServerState) -> dict[str, Any]:
         """Return the newest transaction of a new stream's start, and its position, as fields of its offset."""
@@ -87,7 +89,8 @@ class HistoryCheck:
             last, hint = self._headers(start.last, start.hint, new - state.purged, state, executed)
         else:
             last, hint = start.last, start.hint
-        self._compared, self._planned = (self._server.connects, start.epoch), (self._server.connects, epoch)
+        connection = self._server.connection_number
+        self._compared, self._planned = (connection, start.epoch), (connection, epoch)
         return last, hint
 
     def is_same(self, known: Last, begin: Hint | None, state: ServerState) -> bool:
@@ -114,7 +117,7 @@ class HistoryCheck:
 
         :raises HistoryRewrittenError: the newest transactions differ, or the server lost what it had at planning.
         """
-        if end.last is None or self._planned == (self._server.connects, end.epoch):
+        if end.last is None or self._planned == (self._server.connection_number, end.epoch):
             return self._server.identity()
         state = self._server.state()
         try:
@@ -122,7 +125,7 @@ class HistoryCheck:
         except ServerBehindError:
             return state.uuid  # the tasks refuse this server, as long as it is behind
         self._headers(end.last, end.hint, NOTHING, state, NOTHING)
-        self._planned = self._server.connects, end.epoch
+        self._planned = self._server.connection_number, end.epoch
         return state.uuid
 
     def _headers(

@@ -71,8 +71,10 @@ class Task:
     redo: tuple[Redo, ...] = ()
     """Chunks of the batch that no task reads."""
     first_ordinal: int = 0
+    last: Last | None = None
+    """The newest transaction of E. If the server has another one when all is read, that may be of two histories."""
     hint: Hint | None = None
-    """Binlog position of a reader whose set was E or a part of it."""
+    """Position of ``last``: everything before it is a part of E."""
     initial: bool = False
     """Whether the chunks belong to the snapshot that the stream begins with."""
 
@@ -101,22 +103,24 @@ def plan_tasks(
     """
     notes = Notes.from_dict(end.signals)
     same_server = notes.server_uuid == server_uuid
-    hint = notes.begin if same_server else None
     common: dict[str, Any] = {
         "server_uuid": server_uuid,
         "executed": end.gtid,
         "epoch": end.epoch,
         "planned_us": end.planned_us,
         "patterns": end.tables,
+        "last": end.last,
+        "hint": end.hint,
     }
     unread = _unread(start, end)
-    ranges = _ranges(start.position, end.position, hint, notes.cuts if same_server else (), unread, notes)
+    begin, cuts = (notes.begin, notes.cuts) if same_server else (None, ())
+    ranges = _ranges(start.position, end.position, begin, cuts, unread, notes)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
     readable = end.snapshot.chunks if moved is None else ()
     for chunks in _share(readable, chunk_weights(readable, end.snapshot, chunk_rows), slots):
         ordinal = len(tasks) * _ORDINALS
-        tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint, "initial": first})
+        tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "initial": first})
     if not tasks:
         tasks.append(common)
     tasks[0]["header"] = batch_header(start, end, server_uuid)

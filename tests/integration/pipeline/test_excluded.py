@@ -107,6 +107,7 @@ def test_tables_whose_life_ends_are_no_alarm(runs: Runs, tmp_path: Path) -> None
     assert not status.needs_attention()
     warned = sorted(text for text in (warning.text for warning in status.warnings) if " is dropped, " in text)
     assert [text.split(" ")[0] for text in warned] == sorted([dropped, moved]), "each once"
+    assert f"it is {away} now, followed as another table: RENAME" in warned[1]
     results = {result.table: result for result in verify(runs.config())}
     assert {table: result.state for table, result in results.items()} == states
     assert str(results[dropped].remark).startswith("DROP TABLE `dropped`")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.errors import HistoryRewrittenError, ServerBehindError
+from headgate.spark import carrier_rows
 from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream
@@ -108,6 +109,29 @@ def test_it_happens_while_a_pipeline_runs(runs: Runs, server: MySQLServer, tmp_p
     with pytest.raises(HistoryRewrittenError):
         runs.run(once=False, meanwhile=rewrite)
     assert len(runs.reports) <= 2
+
+
+@pytest.mark.parametrize("part", ["log", "chunks"])
+def test_it_happens_between_the_planning_of_a_batch_and_its_tasks(
+    server: MySQLServer, tmp_path: Path, part: str
+) -> None:
+    """The ledger gets no row of a batch of two histories."""
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT, n INT)", "FLUSH BINARY LOGS")
+    write(server, 100)
+    stream = Stream(server, "d", tmp_path)
+    if part == "log":
+        stream.finish()
+        write(server, 200)
+    end = stream.planner.latest(stream.offset)
+    tasks = stream.planner.tasks(stream.offset, end)
+    assert {bool(task.chunks) for task in tasks} == {part == "chunks"}
+    count = end.position.count()
+    server.reset_log()
+    write(server, 300, count + 3)
+    settings, policies = stream.options.settings(), stream.options.policies
+    for task in tasks:
+        with pytest.raises(HistoryRewrittenError, match="another commit time"):
+            list(carrier_rows(settings, task, images="keys", policies=policies))
 
 
 def test_another_server_that_is_behind_ends_a_run_within_the_stated_time(runs: Runs) -> None:
