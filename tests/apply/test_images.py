@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.apply._images import align, fold, pair_updates
 from headgate.errors import DecodeError
-from tests.fix_carrier import FakeTable
+from tests.fix_carrier import SEQ, FakeTable
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
 SETS, CLEARS = "cur", "bd"
@@ -68,6 +68,15 @@ def test_images_before_a_truncate_are_void(images: list[tuple[Any, ...]], pos: i
     kept = [image for image in images if image[1] > (pos, 0)]
     with_truncate = as_table([*images, ("t", (pos, 0))])
     assert folded(fold(with_truncate, ["id"], (5, 1, pos, 0))) == state(kept)
+
+
+def test_images_may_have_more_bytes_than_an_arrow_array() -> None:
+    """2.25 GiB of them, in chunks that share memory."""
+    seqs = [(place, {"epoch": 1, "file": 1, "pos": place, "ordinal": 0}) for place in range(9)]
+    parts = {"id": [7] * 9, "_op": ["u"] * 9, "place": [place for place, _ in seqs]}
+    images = pa.table({**parts, "_seq": pa.array([seq for _, seq in seqs], SEQ)})
+    images = images.append_column("item", pa.chunked_array([pa.array(["x" * (1 << 28)])] * 9))
+    assert fold(images, ["id"])["place"].to_pylist() == [8]
 
 
 def test_an_unannounced_truncate_is_an_error() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.apply import _pieces as pieces_module
-from headgate.apply._complete import FindRows, complete
+from headgate.apply._complete import Completed, FindRows, complete
 from headgate.apply._images import absent_lists, align
 from headgate.apply._partial import fold_partial
 from headgate.apply._pieces import pieces
@@ -110,21 +112,31 @@ def finder(store: Store, gone: Store | None = None) -> FindRows:
     marked = {} if gone is None else {"_deleted": pa.bool_()}
     schema = pa.schema({**{name: as_table([]).schema.field(name).type for name in COLUMNS}, **marked})
 
-    def find(keys: pa.Table) -> tuple[pa.Table, Any]:
+    def find(keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
         sought = [key_of(row) for row in keys.to_pylist()]
         assert len({*sought}) == len(sought)
         rows = {**(gone or {}), **store}
         at = [number for number, key in enumerate(sought) if key in rows]
         lines = [{**rows[sought[number]], "_deleted": sought[number] not in store} for number in at]
-        return pa.Table.from_pylist(lines, schema), np.array(at, np.int64)
+        for part in (slice(1), slice(1, 2), slice(2, None)):
+            yield pa.Table.from_pylist(lines[part], schema), np.array(at[part], np.int64)
 
     return find
+
+
+def whole(
+    lines: pa.Table, find: FindRows, fills: dict[str, str] | None = None, form: Form = Form.PLAIN, since: int = 0
+) -> Completed:
+    """All parts of completed images, as one."""
+    parts = [*complete(lines, find, TABLE.key, fills or {}, form, since=since)]
+    images = pa.concat_tables([part.images for part in parts])
+    return Completed(images, sum(part.ignored for part in parts), sum(part.moved for part in parts))
 
 
 def applied(store: Store, lines: pa.Table) -> Store:
     """What the sink does with the folded lines: origins are looked up in the store as it was."""
     result = {key: dict(row) for key, row in store.items()}
-    done = complete(lines, finder(store), TABLE.key, {}).images.to_pylist()
+    done = whole(lines, finder(store)).images.to_pylist()
     assert len({key_of(row) for row in done}) == len(done)
     for row in done:
         if row["_op"] == "d":
@@ -194,7 +206,7 @@ def test_deleted_rows_keep_their_last_values(
     table = as_table(images).take(pa.array(shuffled, pa.int64()))
     result = {key: (row, truncates) for key, row in store.items()}  # a TRUNCATE marks the rows before the batch
     lines = fold_partial(table, TABLE.key, bound, Form.MARKED)
-    completed = complete(lines, finder(store, {}), TABLE.key, {}, Form.MARKED)
+    completed = whole(lines, finder(store, {}), form=Form.MARKED)
     assert (completed.ignored, completed.moved) == (0, 0)
     for row in completed.images.to_pylist():
         result[key_of(row)] = ({name: row[name] for name in COLUMNS}, row["_deleted"])
@@ -245,14 +257,14 @@ def test_rows_of_epochs_that_lack_changes_count_as_missing() -> None:
     rows = pa.table({"k": [1, 2], "a": [10, 20], "b": ["x", "y"], "j": [0, 0]}, empty.select(COLUMNS).schema)
     rows = rows.append_column("_seq", pa.array([(7, 0, 0, 0), (6, 0, 0, 0)], empty.schema.field("_seq").type))
 
-    def find(keys: pa.Table) -> tuple[pa.Table, Any]:
-        return rows.take(pa.array([k - 1 for k in keys["k"].to_pylist()], pa.int64())), np.arange(len(keys))
+    def find(keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
+        yield rows.take(pa.array([k - 1 for k in keys["k"].to_pylist()], pa.int64())), np.arange(len(keys))
 
     moved = [image("b", 1, 1, absent="ab"), image("u", 1, 8, absent="ab"),
              image("b", 2, 2, absent="ab"), image("u", 2, 9, absent="ab")]  # fmt: skip
     lines = fold_partial(as_table(moved), TABLE.key)
     for since, moved_rows in ((0, [(8, "x"), (9, "y")]), (6, [(8, "x"), (9, "y")]), (7, [(8, "x")]), (8, [])):
-        done = complete(lines, find, TABLE.key, {}, since=since)
+        done = whole(lines, find, since=since)
         assert sorted((row["k"], row["b"]) for row in done.images.to_pylist() if row["_op"] == "u") == moved_rows
         assert done.moved == done.ignored == 2 - len(moved_rows)
 
@@ -296,7 +308,7 @@ def completed(*images: Image, store: Store, gone: Store | None = None) -> tuple[
     """Key, op, ``a``, ``b``, of a marked table whether the row is deleted; ignored updates, and those of moved keys."""
     form = Form.PLAIN if gone is None else Form.MARKED
     lines = fold_partial(as_table(list(images)), TABLE.key, None, form)
-    done = complete(lines, finder(store, gone), TABLE.key, {}, form)
+    done = whole(lines, finder(store, gone), form=form)
     marks = [] if gone is None else ["_deleted"]
     rows = [tuple(row[name] for name in ("k", "_op", "a", "b", *marks)) for row in done.images.to_pylist()]
     return sorted(rows), done.ignored, done.moved
@@ -316,7 +328,7 @@ def test_an_update_of_a_row_that_the_table_lacks_is_ignored() -> None:
 
 def test_an_ignored_update_has_the_table_read_again_if_no_later_chunk_has_its_row() -> None:
     moved = (image("b", 1, 1, absent="ab"), image("u", 1, 2, a=5, absent="b"))
-    same, whole = (image("u", 1, 1, a=5, absent="b"),), (image("u", 1, 1, a=5, b="x"),)
+    same, all_of_it = (image("u", 1, 1, a=5, absent="b"),), (image("u", 1, 1, a=5, b="x"),)
     needs = {
         TableContent.ALL: [True, True, False],
         TableContent.SOME: [True, False, False],
@@ -325,8 +337,7 @@ def test_an_ignored_update_has_the_table_read_again_if_no_later_chunk_has_its_ro
     }
     assert [*needs] == [*TableContent]
     for content, expected in needs.items():
-        done = [complete(fold_partial(as_table([*images]), TABLE.key), finder({}), TABLE.key, {})
-                for images in (moved, same, whole)]  # fmt: skip
+        done = [whole(fold_partial(as_table([*images]), TABLE.key), finder({})) for images in (moved, same, all_of_it)]
         assert [one.reread_reason(content) is not None for one in done] == expected
 
 
@@ -341,11 +352,28 @@ def test_a_deleted_row_whose_values_are_unknown_keeps_those_that_the_table_has()
 
 def test_a_column_that_the_table_did_not_have_is_filled() -> None:
     lines = fold_partial(as_table([image("u", 1, 1, a=5, absent="b")]), TABLE.key)
-    rows, numbers = finder(ONE)(pa.table({"k": [1], "j": [0]}))
+    rows, numbers = next(iter(finder(ONE)(pa.table({"k": [1], "j": [0]}))))
     narrow = rows.drop_columns(["b"])
     for fills, value in (({}, None), ({"b": "new"}, "new")):
-        done = complete(lines, lambda _keys: (narrow, numbers), TABLE.key, fills)
+        done = whole(lines, lambda _keys: [(narrow, numbers)], fills)
         assert done.images["b"].to_pylist() == [value]
+
+
+def test_rows_of_small_images_may_have_more_bytes_than_an_arrow_array() -> None:
+    """2.25 GiB in nine rows: each is written before the next one is read."""
+    images = [image("u", k, k, a=5, absent="b") for k in range(9)]
+    schema = as_table([]).select(COLUMNS).schema
+    text = pa.array(["x" * (1 << 28)])
+
+    def find(keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
+        for number, k in enumerate(keys["k"].to_pylist()):
+            yield pa.table([pa.array([k], pa.int32()), [1], text, [0]], schema=schema), np.array([number])
+
+    parts = complete(fold_partial(as_table(images), TABLE.key), find, TABLE.key, {})
+    assert [(part.images["k"].to_pylist(), pc.binary_length(part.images["b"]).to_pylist()) for part in parts] == [
+        *(([k], [1 << 28]) for k in range(9)),
+        ([], []),
+    ]
 
 
 def test_a_lonely_before_image_is_an_error() -> None:

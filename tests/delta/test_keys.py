@@ -21,6 +21,7 @@ from headgate.delta import IndexCache, Keys, keys_of
 from headgate.delta import _local_tables as local_tables
 from headgate.delta._index import KeyIndex
 from headgate.delta._index_build import Scratch, index_of
+from headgate.delta._keys import whole
 from headgate.errors import DecodeError
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -107,6 +108,14 @@ def test_parts_of_many_chunks_and_slices() -> None:
     column = pa.chunked_array([pa.array(["x", "a", "b"])[1:], pa.array(["c"])])
     sought_rows, stored_rows = build_index(keys_of([column])).find(keys([pa.string()], [("b",), ("x",), ("c",)]))
     assert sorted(zip(sought_rows.tolist(), stored_rows.tolist(), strict=True)) == [(0, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(("kind", "wide"), [(pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())])
+def test_chunks_are_joined_to_an_array_that_may_have_more_than_2_gib(kind: pa.DataType, wide: pa.DataType) -> None:
+    one, none = pa.array([b"a"], kind), pa.chunked_array([], kind)
+    assert whole(pa.chunked_array([one, one])) == pa.array([b"a", b"a"], wide)
+    assert whole(pa.chunked_array([one])).buffers()[2].address == one.buffers()[2].address
+    assert len(whole(none)) == 0
 
 
 def test_what_is_no_key_is_refused() -> None:

@@ -6,11 +6,14 @@ key may hold another row by now.
 
 While a table is read again whose changes were left out before, its rows of earlier epochs are outdated: they count as
 missing.
+
+**Memory.** Rows may be a thousand times as long as the images that change them. So they are read in parts, and written
+before the next part is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,9 +28,10 @@ from headgate.lake import DELETED, Form
 
 __all__ = ["Completed", "FindRows", "complete"]
 
-FindRows: TypeAlias = Callable[[pa.Table], tuple[pa.Table, Any]]
-"""Returns the rows of the table before the batch that have some keys, each once, and the number of each row's key
-(int64[rows]): its row in the argument. A marked table returns deleted rows, too."""
+FindRows: TypeAlias = Callable[[pa.Table], Iterable[tuple[pa.Table, Any]]]
+"""Returns the rows of the table before the batch that have some keys, each once, in parts that memory can hold; for
+each part also the number of each row's key (int64[rows]): its row in the argument. A marked table returns deleted rows,
+too."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ def complete(
     form: Form = Form.PLAIN,
     *,
     since: int = 0,
-) -> Completed:
-    """Return whole images, one per key.
+) -> Iterator[Completed]:
+    """Yield whole images, in all at most one per key, in parts that memory can hold.
 
     An ignored update deletes the row at its key if the batch cleared the key. Else that key does not change.
 
@@ -75,68 +79,62 @@ def complete(
     absent = lines[ABSENT].combine_chunks()
     is_partial = np.asarray(absent.is_valid())
     origins = [pc.struct_field(absent, ["old", f"k{number}"]) for number in range(len(key))]
-    origin = _Rows(find, pa.table(origins, names=list(key)), is_partial, live=form, since=since)
-    is_ignored = is_partial & (origin.index < 0)
-    values = origin.merged(lines.drop_columns([ABSENT]), _left_out(absent, lines.column_names), fills)
     vanishes = np.asarray(pc.fill_null(pc.struct_field(absent, "vanishes"), False))
     is_same = np.ones(len(lines), np.bool_)
     for name, old in zip(key, origins, strict=True):
         is_same &= np.asarray(pc.fill_null(pc.equal(lines[name].combine_chunks(), old), False))
-    op = pc.if_else(pa.array(is_ignored), "d", values["_op"].combine_chunks())
-    values, has_effect = _with(values, "_op", op), ~is_ignored | vanishes
-    if form is Form.MARKED:
-        values, has_effect = _marked(values, find, key, is_ignored, has_effect)
-    images = values.filter(pa.array(has_effect))
-    return Completed(images, int(is_ignored.sum()), int((is_ignored & ~is_same).sum()))
+    left_out, lines = _left_out(absent, lines.column_names), lines.drop_columns([ABSENT])
+    for part in _joined(find, pa.table(origins, names=list(key)), is_partial, live=form, since=since):
+        values, is_ignored = part.merged(lines, left_out, fills), is_partial[part.lines] & (part.rows is None)
+        counts = int(is_ignored.sum()), int((is_ignored & ~is_same[part.lines]).sum())
+        values = _with(values, "_op", pc.if_else(pa.array(is_ignored), "d", values["_op"].combine_chunks()))
+        has_effect = ~is_ignored | vanishes[part.lines]
+        values, is_unknown = values.filter(pa.array(has_effect)), is_ignored[has_effect]
+        for images in _marked(values, find, key, is_unknown) if form is Form.MARKED else [values]:
+            yield Completed(images, *counts)
+            counts = 0, 0
 
 
-def _marked(
-    values: pa.Table, find: FindRows, key: Sequence[str], is_ignored: Any, has_effect: Any
-) -> tuple[pa.Table, Any]:
-    """Return images with ``_deleted``, and which of them have an effect. A deletion becomes an update with the row's
-    last values. If they are not known (the table does not have the origin), they are those that the table has at the
-    key; without such a row the deletion has no effect.
+def _marked(values: pa.Table, find: FindRows, key: Sequence[str], is_unknown: Any) -> Iterator[pa.Table]:
+    """Yield images with ``_deleted``. A deletion becomes an update with the row's last values. If they are not known
+    (the table does not have the origin), they are those that the table has at the key; without such a row the deletion
+    has no effect.
+
+    :param is_unknown: bool[values]: whether an image is a deletion of unknown values.
     """
-    is_deleted = np.asarray(pc.equal(values["_op"], "d").combine_chunks())
-    unknown = is_ignored & has_effect
-    stored = _Rows(find, values.select(list(key)), unknown)
     names = [name for name in values.column_names if name not in (*META, *key)]
-    values = stored.merged(values, dict.fromkeys(names, unknown), {})
-    values = _with(values, "_op", pc.if_else(pa.array(is_deleted), "u", values["_op"].combine_chunks()))
-    return values.append_column(DELETED, pa.array(is_deleted)), has_effect & ~(unknown & (stored.index < 0))
+    for part in _joined(find, values.select(list(key)), is_unknown):
+        images = part.merged(values, dict.fromkeys(names, is_unknown), {})
+        if part.rows is None:
+            images = images.filter(pa.array(~is_unknown[part.lines]))
+        is_deleted = pc.equal(images["_op"], "d").combine_chunks()
+        images = _with(images, "_op", pc.if_else(is_deleted, "u", images["_op"].combine_chunks()))
+        yield images.append_column(DELETED, is_deleted)
 
 
-class _Rows:
-    """Rows of the table before the batch, for some lines.
+@dataclass(frozen=True)
+class _Joined:
+    """Some lines, and the rows that they need of the table before the batch.
 
-    :param keys: the keys of the rows, one for each line.
-    :param wanted: bool[lines]: the lines that need a row.
-    :param live: the table's form, if only rows that the source has count.
-    :param since: first epoch of the rows that count.
+    :param lines: int64[n]: their numbers.
+    :param rows: None: the table does not have them, or they are not needed.
+    :param index: int64[n]: index of each line's row.
     """
 
-    def __init__(self, find: FindRows, keys: pa.Table, wanted: Any, live: Form | None = None, since: int = 0) -> None:
-        self.index = np.full(len(wanted), -1, np.int64)
-        """int64[lines]: index in :attr:`rows`; -1: there is no such row, or it is not needed."""
-        numbers = keys_of(keys.filter(pa.array(wanted)).columns).numbers
-        _, firsts = np.unique(numbers, return_index=True)
-        self.rows, key_numbers = find(keys.filter(pa.array(wanted)).take(pa.array(firsts)))
-        if live is Form.MARKED and len(self.rows):
-            is_live = np.asarray(pc.invert(self.rows[DELETED]).combine_chunks())
-            self.rows, key_numbers = self.rows.filter(pa.array(is_live)), key_numbers[is_live]
-        if since and len(self.rows):
-            counts = np.asarray(pc.struct_field(self.rows["_seq"].combine_chunks(), "epoch")) >= since
-            self.rows, key_numbers = self.rows.filter(pa.array(counts)), key_numbers[counts]
-        at = np.full(len(firsts), -1, np.int64)
-        at[key_numbers] = np.arange(len(key_numbers))
-        self.index[wanted] = at[numbers]
+    lines: Any
+    rows: pa.Table | None = None
+    index: Any = None
 
     def merged(self, lines: pa.Table, taken: Mapping[str, Any], fills: Mapping[str, str]) -> pa.Table:
-        """Return lines with values of these rows in some columns.
+        """Return these lines, with values of the rows in some columns.
 
-        :param taken: bool[lines] by column: lines that get the row's value, if they have one.
+        :param lines: all lines.
+        :param taken: bool[all lines] by column: lines that get the row's value.
         :param fills: values of columns that the rows do not have; other missing columns are null.
         """
+        lines = lines.take(pa.array(self.lines))
+        if self.rows is None:
+            return lines
         for name, chosen in taken.items():
             kind, count = lines.schema.field(name).type, len(self.rows)
             if name in self.rows.column_names:
@@ -145,10 +143,37 @@ class _Rows:
                 old = pa.repeat(pa.scalar(fills[name]).cast(kind), count)
             else:
                 old = pa.nulls(count, kind)
-            both = pa.chunked_array([*lines[name].chunks, *(old.chunks if isinstance(old, pa.ChunkedArray) else [old])])
-            at = np.where(chosen & (self.index >= 0), len(lines) + self.index, np.arange(len(lines)))
+            both = pa.chunked_array([*lines[name].chunks, old])
+            at = np.where(chosen[self.lines], len(lines) + self.index, np.arange(len(lines)))
             lines = _with(lines, name, both.take(pa.array(at)))
         return lines
+
+
+def _joined(
+    find: FindRows, keys: pa.Table, wanted: Any, *, live: Form | None = None, since: int = 0
+) -> Iterator[_Joined]:
+    """Yield lines with their rows, part by part, then the lines without one, perhaps none.
+
+    :param keys: the keys of the rows, one for each line.
+    :param wanted: bool[lines]: the lines that need a row.
+    :param live: the table's form, if only rows that the source has count.
+    :param since: first epoch of the rows that count.
+    """
+    numbers = keys_of(keys.filter(pa.array(wanted)).columns).numbers
+    _, firsts = np.unique(numbers, return_index=True)
+    wanting, lacks = np.flatnonzero(wanted), np.ones(len(wanted), np.bool_)
+    for rows, key_numbers in find(keys.take(pa.array(wanting[firsts]))) if len(firsts) else ():
+        counts = np.ones(len(rows), np.bool_)
+        if live is Form.MARKED:
+            counts &= np.asarray(pc.invert(rows[DELETED]).combine_chunks())
+        if since:
+            counts &= np.asarray(pc.struct_field(rows["_seq"].combine_chunks(), "epoch")) >= since
+        at = np.full(len(firsts), -1, np.int64)
+        at[key_numbers[counts]] = np.flatnonzero(counts)
+        has_row = at[numbers] >= 0
+        lacks[wanting[has_row]] = False
+        yield _Joined(wanting[has_row], rows, at[numbers[has_row]])
+    yield _Joined(np.flatnonzero(lacks))
 
 
 def _left_out(absent: pa.StructArray, names: Collection[str]) -> dict[str, Any]:

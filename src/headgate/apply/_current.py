@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.apply._complete import Completed
@@ -289,8 +288,8 @@ class CurrentTable:
     def _upsert_partial(self, action: do.UpsertPartial) -> None:
         writer, base = self._writer, action.base
 
-        def find(keys: pa.Table) -> tuple[pa.Table, Any]:
-            return (keys.slice(0, 0), np.zeros(0, np.int64)) if base is None else writer.rows_at(self.delta, base, keys)
+        def find(keys: pa.Table) -> Iterable[tuple[pa.Table, Any]]:
+            return () if base is None else writer.rows_at(self.delta, base, keys)
 
         self._write_methods.add(WriteMethod.UPSERT)
         writer.apply(

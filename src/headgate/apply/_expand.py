@@ -148,7 +148,7 @@ def completed_changes(
     """Fold a batch with partial images, and complete them, in this process: an update of a key links images that no
     partitioning by key or position would keep together.
 
-    :param note: gets what each piece of the batch comes to.
+    :param note: gets what each part of the batch comes to.
     """
     definition, key, fills = action.definition, action.definition.key, action.fills
     schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
@@ -156,9 +156,9 @@ def completed_changes(
     def images() -> Iterator[pa.RecordBatch]:
         for piece in pieces(action, schema, _local_folder()):
             folded = fold_partial(piece, key, action.bound, form)
-            completed = complete(folded, find, key, fills, form, since=action.since)
-            note(completed)
-            yield from completed.images.to_batches()
+            for completed in complete(folded, find, key, fills, form, since=action.since):
+                note(completed)
+                yield from completed.images.to_batches()
 
     return Changes(_ddl(definition, form), row_columns(definition, form), key, lambda rows: fold(rows, key), images())
 

@@ -121,7 +121,9 @@ def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> p
     ranks[order] = np.arange(table.num_rows)
     last = np.zeros(int(keys.numbers.max()) + 1, np.int64)
     np.maximum.at(last, keys.numbers, ranks)
-    return table.take(np.sort(order[last]))
+    is_last = np.zeros(table.num_rows, np.bool_)
+    is_last[order[last]] = True
+    return table.filter(pa.array(is_last))  # ``take`` joins chunks, which together may have 2 GiB of texts
 
 
 def absent_lists(absent: pa.Array) -> pa.Array:

@@ -20,7 +20,7 @@ another program has made that one, the keys are looked up again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -59,7 +59,8 @@ __all__ = ["Upserts"]
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
-_NONE: Final = np.zeros(0, np.int64)
+_PART_BYTES: Final = 64 << 20
+"""Bytes of rows that are read at a time, or those of one row group."""
 
 
 class Upserts:
@@ -160,9 +161,9 @@ class Upserts:
         self._commit(delta, find_base, plan, _files(written), base=base)
         self._begin_fold(delta, base, ())
 
-    def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> tuple[pa.Table, Any]:
-        """Return the rows with some keys at a version, in the columns that it has, and the number of each row's key
-        (int64[rows]): its row in ``keys``.
+    def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
+        """Yield the rows with some keys at a version, in the columns that it has, in parts of some ``_PART_BYTES``; for
+        each also the number of each row's key (int64[rows]): its row in ``keys``.
 
         :param keys: the columns of the key; no key twice.
         :raises OSError: a file cannot be read.
@@ -172,11 +173,18 @@ class Upserts:
         table = base.snapshot if base.version == version else snapshot_at(delta.path, version)
         columns = {field["name"] for field in json.loads(table.schema_json)["fields"]}
         schema = pa.schema([field for field in base.schema if field.name in columns])
-        keyed, parts, numbers = self._keyed(delta, base, keys.column_names), [schema.empty_table()], [_NONE]
+        keyed, parts, numbers, size = self._keyed(delta, base, keys.column_names), list[pa.Table](), list[Any](), 0
         for file, rows, key_numbers in keyed.locate(table, keys_of(keys.columns), lambda _file: True):
-            parts += read_rows(delta.path, file, rows, schema)
-            numbers.append(key_numbers)
-        return pa.concat_tables(parts), np.concatenate(numbers)
+            first = 0
+            for part in read_rows(delta.path, file, rows, schema):
+                if parts and size + part.nbytes > _PART_BYTES:
+                    yield pa.concat_tables(parts), np.concatenate(numbers)
+                    parts, numbers, size = [], [], 0
+                parts.append(part)
+                numbers.append(key_numbers[first : first + len(part)])
+                first, size = first + len(part), size + part.nbytes
+        if parts:
+            yield pa.concat_tables(parts), np.concatenate(numbers)
 
     def _folded(self, delta: DeltaPath, find_base: Callable[..., CommitBase], key: Sequence[str]) -> CommitBase:
         """Commit the table's fold, if it is prepared; return the base of the next commit."""

@@ -147,11 +147,10 @@ def _is_unsigned(kind: pa.DataType) -> bool:
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; without a copy, if it is one."""
+    """Return a column as one array; without a copy, if it is one. Several may have 2 GiB of texts, or more."""
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        if isinstance(column, pa.ChunkedArray):  # no rows, or more bytes than one array can address
-            column = pa.concat_arrays([chunk.cast(_large(chunk.type)) for chunk in column.chunks])
+        is_one = column.num_chunks == 1
+        column = column.chunk(0) if is_one else column.cast(_large(column.type)).combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column
