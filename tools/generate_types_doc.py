@@ -87,15 +87,16 @@ What is not plain:
 
 A code without character, and one whose character MySQL writes as another code (0xA1C0 in `ujis`, the NEC duplicates of
 `cp932`, the backslash of `sjis`), do not come back when the text is converted back. Elsewhere that does no harm.
-Two keys of the same text would become one row. So would the value 0 of an ENUM or SET that has `''` as a member, and a
-date that `zero_dates = "null"` makes NULL. What happens to such a value of a key:
+Two keys of the same text would become one row. So would the value 0 of an ENUM or SET that has `''` as a member, the
+second of two equal members, which only a session without strict mode can create, and a date that `zero_dates = "null"`
+makes NULL. What happens to such a value of a key:
 
 | where | |
 |---|---|
 | a pipeline | its table is `stopped`, with the value and the remedy as the reason; the others go on |
 | a typed stream or batch read of one table | AmbiguousKeyError |
-| `headgate tail`, `snapshot` | an object instead of a string ([json-lines.md](json-lines.md#values)); dates are text |
-| the relay | a string with a mark ([relay.md](relay.md#what-comes-out)); such a date ends its source |
+| `headgate tail`, `snapshot` | an object or number instead of a string ([json-lines.md](json-lines.md#values)); dates are text; a repeated member is an AmbiguousKeyError |
+| the relay | a string with a mark ([relay.md](relay.md#what-comes-out)); such a date or member ends its source |
 
 Change the value at the source, then `headgate run --resnapshot 'db.table'`; or change the key's column to `utf8mb4`.
 """

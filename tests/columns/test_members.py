@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column
-from headgate.columns import ZERO
+from headgate.columns import ZERO, codec_for
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 from tests.columns.cells import decode
 
@@ -60,6 +60,31 @@ def test_a_key_whose_empty_text_may_be_two_values(kind: str, member: bytes) -> N
     ]
     assert texts == [["", ZERO, "a", None]] * 2
     assert decode(Column("c", kind, charset="ascii", members=("a",)), "log", b"\x00", key=True) == [""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "again"),
+    [
+        ("enum", {b"\x01": "a", b"\x02": "", b"\x04": "b"}, [b"\x03", b"\x05", b"\x00"]),
+        ("set", {b"\x01": "a", b"\x02": "", b"\x09": "a,b"}, [b"\x04", b"\x0c", b"\x10", b"\x00"]),
+    ],
+)
+def test_a_key_whose_text_may_be_two_values(kind: str, fine: dict[bytes, str], again: list[bytes]) -> None:
+    """A session that is not strict may create a type with a member twice. Both are values, and keys of two rows."""
+    column = Column("c", kind, charset="utf8mb4", members=("a", "", "a", "b", ""))
+    assert decode(column, "log", *fine, None, key=True) == [*fine.values(), None]
+    assert decode(column, "text", b"a", b"", b"b", None, key=True) == ["a", "", "b", None]
+    for options in ({"key": True}, {"key": True, "ambiguous_keys": "spell"}):
+        for road, value in [*(("log", value) for value in again), ("text", b"\0")]:
+            with pytest.raises(AmbiguousKeyError, match=f"its {kind.upper()} column whose text another value has"):
+                decode(column, road, value, **options)
+    assert decode(column, "log", again[0]) == ["a"]
+
+
+def test_members_that_information_schema_shows_alike_are_not_taken_for_one() -> None:
+    column = Column("c", "enum", charset="utf8mb4", members=("?", "b", "?"))
+    assert decode(column, "text", "\U0001f600".encode(), "\U0001f601".encode(), key=True) == ["\U0001f600", "\U0001f601"]
+    assert codec_for(column, table="d.t", key=True).select == "`c`"
 
 
 def test_a_set_has_at_most_64_values() -> None:

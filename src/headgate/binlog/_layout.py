@@ -23,14 +23,11 @@ _FIXED_SIZES: Final = {
     c.T_DATE: 3, c.T_NEWDATE: 3, c.T_TIME: 3, c.T_DATETIME: 8, c.T_TIMESTAMP: 4,
 }  # fmt: skip
 _FRACTION_BASE: Final = {c.T_TIME2: 3, c.T_TIMESTAMP2: 4, c.T_DATETIME2: 5}
-_DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes that 0 to 9 decimal digits take in MySQL's packed decimal."""
 
 
 def decimal_size(precision: int, scale: int) -> int:
     """Return the bytes of a packed DECIMAL(precision, scale)."""
-    whole, part = precision - scale, scale
-    return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + part // 9 * 4 + _DIGIT_BYTES[part % 9]
+    return sum(digits // 9 * 4 + (digits % 9 + 1) // 2 for digits in (precision - scale, scale))
 
 
 def real_type(type_code: int, meta: int) -> tuple[int, int]:

@@ -40,7 +40,23 @@ def converter_for(charset: str, *, exact: bool = False) -> Converter | None:
         return _single_byte(charset, exact)
     if charset in MULTI_BYTE:
         return _multi_byte(charset, exact)
-    return _wide(_WIDE[charset], exact) if charset in _WIDE else None
+    # A 16-bit unit grows to at most three bytes. Four bytes never grow.
+    return _converter(_convert_wide, 2, _WIDE[charset], exact) if charset in _WIDE else None
+
+
+def _converter(kernel: Callable[..., Any], widest: int, *arguments: Any) -> Converter:
+    """Return the converter that a kernel is with these arguments.
+
+    :param widest: most bytes of UTF-8 for one stored byte.
+    """
+
+    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
+        out = np.empty(total_length(cells.length, cells.valid) * widest + 8, np.uint8)
+        size = kernel(cells.buf, cells.offset, cells.length, cells.valid, *arguments, bad, offsets, out)
+        return offsets, out[:size], np.flatnonzero(bad)
+
+    return convert
 
 
 @njit(cache=True, nogil=True)
@@ -76,13 +92,7 @@ def _single_byte(charset: str, exact: bool) -> Converter:
         ]
         codes[repeated] = -1
 
-    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
-        out = np.empty(total_length(cells.length, cells.valid) * widest, np.uint8)
-        size = _convert_bytes(cells.buf, cells.offset, cells.length, cells.valid, codes, bad, offsets, out)
-        return offsets, out[:size], np.flatnonzero(bad)
-
-    return convert
+    return _converter(_convert_bytes, widest, codes)
 
 
 @njit(cache=True, nogil=True)
@@ -164,14 +174,7 @@ def _multi_byte(charset: str, exact: bool) -> Converter:
     table = multi_byte_table(charset)
     singles = table.codes[0x80:256]
     widest = 3 if np.any(singles != NO_CODE) else 2  # half-width katakana: three bytes of UTF-8 for one
-
-    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
-        out = np.empty(total_length(cells.length, cells.valid) * widest + 8, np.uint8)
-        size = _convert_codes(cells.buf, cells.offset, cells.length, cells.valid, *table, exact, bad, offsets, out)
-        return offsets, out[:size], np.flatnonzero(bad)
-
-    return convert
+    return _converter(_convert_codes, widest, *table, exact)
 
 
 @njit(cache=True, nogil=True)
@@ -224,14 +227,3 @@ def _convert_wide(
                 place += size
         offsets[i + 1] = at
     return at
-
-
-def _wide(kind: int, exact: bool) -> Converter:
-    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
-        # A 16-bit unit grows to at most three bytes. Four bytes never grow.
-        out = np.empty(total_length(cells.length, cells.valid) * 3 // 2 + 3, np.uint8)
-        size = _convert_wide(cells.buf, cells.offset, cells.length, cells.valid, kind, exact, bad, offsets, out)
-        return offsets, out[:size], np.flatnonzero(bad)
-
-    return convert

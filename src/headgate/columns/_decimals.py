@@ -28,7 +28,6 @@ from headgate.kernels import Cells, u8
 
 __all__ = ["DecimalCodec", "DecimalTextCodec", "DoubleDecimalCodec", "put_decimal"]
 
-_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _POWERS = np.array([10**n for n in range(19)], np.uint64)
 _MASK32 = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -40,7 +39,7 @@ def _groups(precision: int, scale: int) -> tuple[Any, Any]:
     whole, rest = divmod(precision - scale, 9)
     part, tail = divmod(scale, 9)
     digits = [rest] * bool(rest) + [9] * (whole + part) + [tail] * bool(tail)
-    return np.array([_DIGIT_BYTES[n] for n in digits], np.int64), np.array(digits, np.int64)
+    return np.array([min((n + 1) // 2, 4) for n in digits], np.int64), np.array(digits, np.int64)
 
 
 @njit(cache=True, nogil=True)
@@ -203,7 +202,7 @@ def put_decimal(buf: Any, place: int, precision: int, scale: int, out: Any, at: 
     while done < precision:
         # Whole digits are grouped from the point to the left, the fraction's from the point to the right.
         digits = (whole % 9 or 9) if done == 0 and whole else min(9, precision - done)
-        size = (digits + 1) // 2 if digits < 8 else 4
+        size = min((digits + 1) // 2, 4)
         group = _group(buf, place, size, flip, mask)
         if group >= np.int64(_POWERS[digits]):
             return -1

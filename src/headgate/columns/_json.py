@@ -181,7 +181,7 @@ def _put_literal(literal: Any, out: Any, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _decimal_bytes(digits: int) -> int:
-    return digits // 9 * 4 + ((digits % 9 + 1) // 2 if digits % 9 < 8 else 4)
+    return digits // 9 * 4 + (digits % 9 + 1) // 2
 
 
 @njit(cache=True, nogil=True)

@@ -25,7 +25,7 @@ from headgate.columns._strings import StringConverter
 from headgate.errors import AmbiguousKeyError
 from headgate.kernels import NULL, Cells, copy, u8
 
-__all__ = ["EnumCodec", "SetCodec"]
+__all__ = ["EnumCodec", "SetCodec", "member_numbers"]
 
 
 @njit(cache=True, nogil=True)
@@ -35,6 +35,19 @@ def _number(buf: Any, at: int, size: int) -> Any:
     for k in range(size):
         value |= np.uint64(u8(buf, at + k)) << np.uint64(8 * k)
     return value
+
+
+@njit(cache=True, nogil=True)
+def _numbers(buf: Any, offset: Any, length: Any, valid: Any, out: Any) -> None:
+    for i in range(len(valid)):
+        out[i] = _number(buf, offset[i], min(length[i], 8)) if valid[i] == 1 else np.uint64(0)
+
+
+def member_numbers(cells: Cells) -> npt.NDArray[np.uint64]:
+    """Return the numbers behind log values, of at most 8 bytes each; 0 for NULL."""
+    out = np.empty(len(cells.valid), np.uint64)
+    _numbers(cells.buf, cells.offset, cells.length, cells.valid, out)
+    return out
 
 
 @njit(cache=True, nogil=True)
@@ -101,10 +114,16 @@ class _MemberCodec(BaseCodec):
 
     def __init__(self, column: Column, table: str, *, key: bool = False, spelled: bool = False) -> None:
         super().__init__(column, table)
-        self._ambiguous_empty = (
-            key and "" in column.members
-        )  # then a key has two values with empty text: a member, and 0
-        self._spelled = self._ambiguous_empty and spelled and needs_hex(column)
+        first: dict[str, int] = {}
+        self._again = [
+            index
+            for index, member in enumerate(column.members if key else ())
+            if first.setdefault(member, index) != index and "?" not in member  # "?" may be any character
+        ]
+        """Indexes of members of a key that have the text of an earlier one."""
+        self._has_zero = key and "" in column.members  # the text of 0, too
+        self._is_ambiguous = self._has_zero or bool(self._again)
+        self._spelled = self._has_zero and not self._again and spelled and needs_hex(column)
         texts = [member.encode() for member in column.members]
         self._starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         self._texts = np.frombuffer(bytearray(b"".join(texts) + b"\0"), np.uint8)
@@ -112,37 +131,30 @@ class _MemberCodec(BaseCodec):
 
     @property
     def select(self) -> str:
-        """See :class:`Codec`. If two values have the empty text, the one that is no member is a zero byte."""
+        """See :class:`Codec`. A value of a key that is another one's text, too, is a zero byte."""
         name = super().select
-        return f"IF({name} = 0, X'00', {name})" if self._ambiguous_empty else name
+        number = f"CAST({name} AS UNSIGNED)"
+        conditions = [f"{number} = 0"] * self._has_zero
+        conditions += [f"{number} >> {at} & 1" if self._is_set else f"{number} = {at + 1}" for at in self._again]
+        return f"IF({' OR '.join(conditions)}, X'00', {name})" if conditions else name
 
-    def _zeros(self, cells: Cells) -> npt.NDArray[np.bool_]:
-        """Return the rows with the value 0, if such a key would be ambiguous.
+    def _with_ambiguous(self, texts: pa.Array, ambiguous: npt.NDArray[np.bool_]) -> pa.Array:
+        """Return ``texts`` with the rows ``ambiguous`` spelled.
 
         :raises AmbiguousKeyError: there are such rows, and they are not spelled.
         """
-        if not self._ambiguous_empty:
-            return np.zeros(len(cells.valid), np.bool_)
-        zero: npt.NDArray[np.bool_] = cells.valid == 1
-        for k in range(8):  # a SET has no more bytes; the text of a member begins with another byte
-            rows = np.flatnonzero(zero & (cells.length > k))
-            zero[rows] = cells.buf[cells.offset[rows] + k] == 0
-        zero &= cells.length > 0
-        if zero.any() and not self._spelled:
-            raise self.error(
-                f"a key has the value 0 of its {self.column.type.upper()} column, with the same text as member ''",
-                AmbiguousKeyError,
-                int(np.argmax(zero)),
-            )
-        return zero
-
-    @staticmethod
-    def _with_zeros(texts: pa.Array, zeros: npt.NDArray[np.bool_]) -> pa.Array:
-        return pc.if_else(pa.array(zeros), ZERO, texts) if zeros.any() else texts
+        if not ambiguous.any():
+            return texts
+        if self._spelled:
+            return pc.if_else(pa.array(ambiguous), ZERO, texts)
+        kind = self.column.type.upper()
+        what = f"the value 0 of its {kind} column, with the same text as member ''"
+        if self._again:
+            what = f"a value of its {kind} column whose text another value has, too"
+        raise self.error(f"a key has {what}", AmbiguousKeyError, int(np.argmax(ambiguous)))
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
-        zeros = self._zeros(cells)
         where = (cells.buf, cells.offset, cells.length, cells.valid, self._starts)
         total, bad = _measure(*where, self._is_set)
         if bad >= 0:
@@ -151,15 +163,23 @@ class _MemberCodec(BaseCodec):
         offsets = np.empty(len(cells.valid) + 1, np.int32)
         out = np.empty(total, np.uint8)
         _write(*where, self._texts, self._is_set, offsets, out)
-        return self._with_zeros(self.array(cells, offsets, out), zeros)
+        texts = self.array(cells, offsets, out)
+        if not self._is_ambiguous:
+            return texts
+        numbers = member_numbers(cells)
+        ambiguous = (numbers == 0) & self._has_zero
+        for at in self._again:
+            ambiguous |= (numbers >> np.uint64(at) & np.uint64(1) == 1) if self._is_set else numbers == at + 1
+        return self._with_ambiguous(texts, ambiguous & (cells.valid == 1))
 
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
-        zeros = self._zeros(cells)
-        if not zeros.any():
+        if not self._is_ambiguous:
             return self._strings(cells)
-        others = cells._replace(valid=np.where(zeros, np.uint8(NULL), cells.valid))
-        return self._with_zeros(self._strings(others), zeros)
+        ambiguous = (cells.valid == 1) & (cells.length == 1)
+        ambiguous[ambiguous] = cells.buf[cells.offset[ambiguous]] == 0
+        others = cells._replace(valid=np.where(ambiguous, np.uint8(NULL), cells.valid))
+        return self._with_ambiguous(self._strings(others), ambiguous)
 
 
 class EnumCodec(_MemberCodec):

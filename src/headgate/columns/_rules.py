@@ -28,14 +28,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
 from headgate.catalog import BINARIES, INTEGERS, TEXTS, Column, TableDef, TablePatterns
 from headgate.columns._codec import BaseCodec, Codec
 from headgate.columns._hmac import hmac_hex
 from headgate.columns._integers import BitCodec, IntegerCodec
+from headgate.columns._members import member_numbers
 from headgate.errors import ConfigError, CutValueError, DecodeError, UnsupportedError
-from headgate.kernels import VALUE, Cells, u8
+from headgate.kernels import VALUE, Cells
 from headgate.names import lower_name
 from headgate.policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies, spelled_rules
 
@@ -431,22 +431,6 @@ class _BooleanCodec(_HidingCodec):
         return pc.not_equal(values, pa.scalar(0, values.type))
 
 
-@njit(cache=True, nogil=True)
-def _numbers(buf: Any, offset: Any, length: Any, valid: Any, most: int, out: Any) -> int:
-    """Write little-endian numbers. Return the first row with one above ``most``, or with over 2 bytes; else -1."""
-    for i in range(len(valid)):
-        value = 0
-        if valid[i] == 1:
-            if length[i] > 2:
-                return i
-            for k in range(length[i]):
-                value |= u8(buf, offset[i] + k) << 8 * k
-            if value > most:
-                return i
-        out[i] = value
-    return -1
-
-
 class _MemberNumberCodec(BaseCodec):
     """ENUM as the number of its member, from 1 on; 0 is the empty value of a failed insert."""
 
@@ -464,12 +448,12 @@ class _MemberNumberCodec(BaseCodec):
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
-        numbers = np.empty(len(cells.valid), np.int32)
-        most = len(self.column.members)
-        bad = _numbers(cells.buf, cells.offset, cells.length, cells.valid, most, numbers)
-        if bad >= 0:
-            raise self.undecodable(cells, bad, "the number of one of the values of its ENUM column")
-        return self.array(cells, numbers)
+        numbers = member_numbers(cells)
+        wrong = (numbers > len(self.column.members)) | ((cells.length > 2) & (cells.valid == VALUE))
+        if wrong.any():
+            what = "the number of one of the values of its ENUM column"
+            raise self.undecodable(cells, int(np.argmax(wrong)), what)
+        return self.array(cells, numbers.astype(np.int32))
 
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
