@@ -280,7 +280,7 @@ def test_a_transaction_that_a_bootstrap_cuts_short_is_not_printed(monkeypatch: p
     printed: list[str] = []
     really, goes = Reader.stream, iter([True])
 
-    def stream(self: Reader, position: StreamPosition) -> bytes:
+    def stream(self: Reader, position: StreamPosition) -> Any:
         if position.offset > 0 and next(goes, False):
             raise ScnNotFoundError("the relay no longer holds it", scn=position.scn)
         return really(self, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
@@ -31,7 +32,7 @@ from headgate.relay.server import (
 )
 from headgate.replication import Ddl, Idle, LogBlock, Stopped, Transport, follow, resumable
 from headgate.retrying import Failures, RetryPolicy, Stage
-from tests.relay.server.rows import UUID, block, people
+from tests.relay.server.rows import PERSON, UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, physical, served
 from tests.relay.server.test_avro import TABLE
 from tests.replication import pretended
@@ -247,6 +248,38 @@ def test_statements_that_change_rows_without_events_are_told(
         "keep its rows as they were; let them bootstrap"
     )
     assert not any("not shown" in one for one in warnings)
+
+
+class Child:
+    """A server with one table, whose rows a foreign key changes."""
+
+    def __init__(self, *, logs_cascades: bool) -> None:
+        self._native = "OFF" if logs_cascades else "ON"
+
+    def query(self, statement: str) -> Any:
+        if "REFERENTIAL_CONSTRAINTS" in statement:
+            return [
+                ("or_test", "other", "f0", "CASCADE", "CASCADE"),
+                ("or_test", "person", "f1", "RESTRICT", "CASCADE"),
+            ]
+        return [("innodb_native_foreign_keys", self._native)] if "VARIABLES" in statement else [("",)]
+
+
+@pytest.mark.parametrize("logs_cascades", [False, True])
+def test_foreign_keys_that_change_rows_without_events_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, logs_cascades: bool
+) -> None:
+    child = Child(logs_cascades=logs_cascades)
+    monkeypatch.setattr(_feeder.Connection, "open", lambda _settings: contextlib.nullcontext(child))
+    monkeypatch.setattr(_feeder, "load_tables", lambda *_: [PERSON])
+    with served() as server:
+        server.relay.partitions[1].feeder.prepare()
+    told = [one.getMessage() for one in caplog.records if "without events" in one.getMessage()]
+    key = (
+        "person: foreign keys of or_test.person change its rows without events (f1: ON UPDATE RESTRICT ON DELETE "
+        "CASCADE), so consumers keep them as they were: use RESTRICT, or MySQL 9.6+ with innodb_native_foreign_keys=OFF"
+    )
+    assert told == ([] if logs_cascades else [key])
 
 
 def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:

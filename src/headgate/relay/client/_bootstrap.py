@@ -17,14 +17,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from headgate.errors import ProtocolError, ScnNotFoundError
 from headgate.parsing import parse_json
 from headgate.relay.client._callbacks import Callbacks, Runs
 from headgate.relay.client._consumer import Result
-from headgate.relay.client._reading import Reader
-from headgate.relay.databus import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint, StreamPosition, event_fields
+from headgate.relay.client._reading import Answer, Reader
+from headgate.relay.databus import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint, StreamPosition
 
 __all__ = ["Bootstrapper"]
 
@@ -110,9 +108,9 @@ class Bootstrapper:
         answer = self._reader.rows(self._point)
         if answer is None:
             return
-        body, last = answer
+        rows, last = answer
         newest = self._point.window
-        for _, _, scn, event in self._reader.parsed(body):
+        for _, _, scn, event in self._reader.parsed(rows):
             if self._stopped():  # even if delivery resumes at once: then all rows come again
                 return
             if event is not None:
@@ -126,7 +124,7 @@ class Bootstrapper:
         if last:
             self._next_source()
         else:
-            self._point = replace(self._point, offset=_offset(body))
+            self._point = replace(self._point, offset=_offset(rows))
         self._save_checkpoint()
 
     def _next_source(self) -> None:
@@ -184,9 +182,9 @@ class Bootstrapper:
         self.checkpoint = self._point
 
 
-def _offset(body: bytes) -> int:
+def _offset(answer: Answer) -> int:
     """Return the ``snapshot_offset`` of the checkpoint that ends an answer."""
-    fields = event_fields(np.frombuffer(body, np.uint8))
+    body, fields = answer.body, answer.fields
     if not len(fields.source) or int(fields.source[-1]) != CHECKPOINT_SOURCE:
         raise ProtocolError("the relay's rows do not end with a checkpoint")
     at, size = int(fields.value[-1]), int(fields.value_size[-1])

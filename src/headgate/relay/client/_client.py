@@ -4,13 +4,19 @@ The guarantee is *at least once*. Events reach the callbacks in the order of the
 a window's last callback, and only if ``on_checkpoint`` agrees. After a restart or a rollback, everything after the
 stored checkpoint is delivered again. An event whose checksum is wrong is never delivered.
 
-Why a client may continue at another relay: Relays that share a map of generations, or whose SCNs are the application's,
-give a transaction the same SCN, so a checkpoint of one means the same at the other. Relays that number independently
-agree only while they read the same history: a replica that missed a transaction shifts all numbers after it. So after
-every lost connection the client reads the newest whole window again, and continues only if the relay has it with the
-same events (:class:`Trail`). A different or missing window raises :class:`RelayDivergedError`. If the relay has not yet
-reached that window, the client waits. If the relay no longer holds it, the relay's check of SCNs decides. An idle
-connection that the relay has closed is a lost one, too, but no failure.
+Why a client may continue at another relay, or after a restart: Relays that share a map of generations, or whose SCNs
+are the application's, give a transaction the same SCN, so a checkpoint of one means the same at the other. Relays that
+number independently agree only while they read the same history: a replica that missed a transaction shifts all numbers
+after it. Nor does one relay always keep its SCNs: it saves its state after it has served windows, and reads those that
+the state does not name again. If it was killed before, and its server has lost them, too, or a counting relay has other
+sources now, their SCNs are those of other transactions.
+
+One rule covers all of this. The client keeps the identity of the newest whole window (:class:`Trail`), also in its
+checkpoints. When it starts, and after every lost connection, it reads that window again, and continues only if the
+relay has it with the same events. All windows before it were delivered, so then only what follows is to come. A
+different or missing window raises :class:`RelayDivergedError`. If the relay has not yet reached that window, the client
+waits. If the relay no longer holds it, or other events are requested than before, the relay's check of SCNs decides. An
+idle connection that the relay has closed is a lost one, too, but no failure.
 
 The order of callbacks is in ``_consumer``, the calls of several consumers are in ``_callbacks``.
 """
@@ -36,7 +42,7 @@ from headgate.relay.client._bootstrap import Bootstrapper
 from headgate.relay.client._callbacks import Callbacks, Rollback, Runs
 from headgate.relay.client._checkpoints import CheckpointStore, Keeper
 from headgate.relay.client._consumer import Consumer, Result, Subscription
-from headgate.relay.client._reading import Reader, Share, Trail
+from headgate.relay.client._reading import Answer, Reader, Share, Trail
 from headgate.relay.client._retry import ClientTuning, ConsumerFailures, Retry, Setbacks
 from headgate.relay.client._transport import Access, RelayTransport
 from headgate.relay.client.states import ClientState, Outcome, Pause, decide
@@ -229,22 +235,21 @@ class RelayClient:
         """Load the checkpoint and call ``on_start_consumption``, both again if one of them fails."""
         checkpoint = self._keeper.load(bootstrap=self._may_bootstrap)
         self._position = checkpoint if isinstance(checkpoint, StreamPosition) else StreamPosition(-1)
-        self._trail.continue_after(self._position)
+        self._trail = Trail.of(self._position)
         if isinstance(checkpoint, BootstrapPoint) or (self._may_bootstrap and checkpoint.scn == -1):
             self._begin_bootstrap(checkpoint if isinstance(checkpoint, BootstrapPoint) else None)
         self._callbacks.call_checked("on_start_consumption")
         return Outcome.LOADED
 
     def _look_up(self) -> Outcome:
-        """Look up the sources. If all are wanted and there are others now, the newest window cannot be compared, and
-        the offset in an open one counts other events: begin that one again.
+        """Look up the sources. If all are wanted and there are others now, the offset in an open window counts other
+        events: begin that one again.
         """
         before, self._has_answered = set(self._reader.sources.values()), False
         self._reader.look_up()
-        if before and before != set(self._reader.sources.values()):
-            self._trail = Trail()
-            if self._rows is not None or self._position.offset > 0:
-                self._roll_back()
+        is_open = self._rows is not None or self._position.offset > 0
+        if before and before != set(self._reader.sources.values()) and is_open:
+            self._roll_back()
         return Outcome.KNOWN if self._rows is None else Outcome.KNOWN_FOR_ROWS
 
     def _gone(self, error: ScnNotFoundError) -> Outcome:
@@ -332,12 +337,12 @@ class RelayClient:
 
     def _pull(self) -> Outcome:
         """Make one request, and deliver its events."""
-        body = self._reader.stream(self._position)
+        answer = self._reader.stream(self._position)
         self._missing.clear()
         outcome = Outcome.ANSWERED
-        if body:
+        if answer.body:
             self._last_data_at = time.monotonic()
-            self._deliver(body)
+            self._deliver(answer)
         else:
             outcome = self._idle()
         self._keeper.save()
@@ -351,11 +356,11 @@ class RelayClient:
                 return Outcome.SILENT
         return Outcome.WAITED
 
-    def _deliver(self, body: bytes) -> None:
+    def _deliver(self, answer: Answer) -> None:
         begin = delivered = 0
-        compared = without_schema_ids(body)
+        compared = without_schema_ids(answer.body, answer.fields)
         try:
-            for at, end, scn, event in self._reader.parsed(body):
+            for _, end, scn, event in self._reader.parsed(answer):
                 if self._first.scn < 0:
                     self._first = StreamPosition(scn, 0)
                 if self._position.offset > 0 and scn != self._position.scn:
@@ -374,7 +379,7 @@ class RelayClient:
                     self._runs.deliver(event)
                     self._position = position
                     continue
-                rest, begin = compared[begin:at], end
+                rest, begin = compared[begin:end], end
                 self._end_window(scn, rest)
         finally:  # also if the request for the next event's schema fails
             self._trail.take(compared[begin:delivered])
@@ -386,9 +391,9 @@ class RelayClient:
             self._runs.end()
             self._callbacks.post("on_end_data_event_sequence", scn)
         self._callbacks.wait()
-        self._position = StreamPosition(scn)
         self._trail.take(rest)
-        self._trail.end(scn)  # with the position: storing the checkpoint may fail
+        self._trail.end(scn, self._reader.choice)
+        self._position = StreamPosition(scn)  # with the trail: storing the checkpoint may fail
         if self._callbacks.call_result("on_checkpoint", scn) < Result.SKIP_CHECKPOINT:
-            self._keeper.checkpoint = self._position
+            self._keeper.checkpoint = StreamPosition(scn, mark=self._trail.mark)
             self._keeper.save()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPMessage
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from headgate.relay.databus import (
     PENDING_EVENT_SIZE,
     PHASE_COMPLETED,
     BootstrapPoint,
+    EventFields,
     Schema,
     StreamPosition,
     checkpoint_json,
@@ -28,7 +30,9 @@ from headgate.relay.databus import (
     without_schema_ids,
 )
 
-__all__ = ["Reader", "Share", "Trail"]
+__all__ = ["Answer", "Reader", "Share", "Trail"]
+
+_MARK: Final = re.compile(r"(\d{1,19}):(\d{1,10}):(\d{1,10})", re.ASCII)
 
 
 class Share(NamedTuple):
@@ -45,26 +49,53 @@ class Share(NamedTuple):
 
 
 class Trail:
-    """Identity of the newest whole window: its SCN and a CRC-32 of its data events, as ``without_schema_ids`` has them.
-    A relay that begins without a schema registry numbers the versions of a schema from 1.
+    """Identity of the newest whole window: its SCN, a CRC-32 of its events, as ``without_schema_ids`` has them, and the
+    ``Reader.choice`` under which they came. A relay that begins without a schema registry numbers the versions of a
+    schema from 1. A window without events of these sources and keys has its end, which tells when it was committed.
+
+    A checkpoint has it as text (:attr:`mark`), so that a client that restarts knows it.
     """
 
     def __init__(self) -> None:
-        self.scn, self.crc = -1, 0
+        self.scn, self.crc, self.choice = -1, 0, 0
         self._open, self._whole = 0, True
+
+    @property
+    def mark(self) -> str:
+        """Text of the identity; empty: it is unknown."""
+        return "" if self.scn < 0 else f"{self.scn}:{self.crc}:{self.choice}"
+
+    @classmethod
+    def of(cls, checkpoint: StreamPosition) -> Trail:
+        """Return the trail up to a checkpoint. If another client moved it since, the mark is of an older window."""
+        trail = cls()
+        match = _MARK.fullmatch(checkpoint.mark)
+        if match is not None and int(match[1]) == checkpoint.scn and checkpoint.offset < 0:
+            trail.scn, trail.crc, trail.choice = map(int, match.groups())
+        trail.continue_after(checkpoint)
+        return trail
 
     def take(self, part: Any) -> None:
         """Add bytes of the open window."""
         self._open = zlib.crc32(part, self._open)
 
-    def end(self, scn: int) -> None:
+    def end(self, scn: int, choice: int) -> None:
         """End the open window."""
-        self.scn, self.crc = (scn, self._open) if self._whole else (-1, 0)
+        self.scn, self.crc, self.choice = (scn, self._open, choice) if self._whole else (-1, 0, 0)
         self._open, self._whole = 0, True
 
     def continue_after(self, position: StreamPosition) -> None:
         """Continue after a position. A window that is open there gets no identity, because its beginning is unknown."""
         self._open, self._whole = 0, position.offset <= 0
+
+
+class Answer(NamedTuple):
+    """Events that a relay sent, whole and undamaged."""
+
+    body: bytes
+    fields: EventFields
+    of_all: bool = False
+    """All sources were requested, so some may be unknown as yet."""
 
 
 class Reader:
@@ -90,6 +121,8 @@ class Reader:
         self._version, self._tuning = version, tuning or ClientTuning()
         self.sources: Mapping[int, str] = {}
         """Names by the current relay's ids."""
+        self.choice = 0
+        """Identity of what is requested: the sources, their filters, the version of events."""
         self._physical = -1
         """Id of their physical source."""
         self._schemas: dict[bytes, Schema] = {}
@@ -134,34 +167,25 @@ class Reader:
                 "own SCNs. Use one client per physical source"
             )
         self.sources, self._physical = wanted, physical
+        choice = [sorted(names), self._filters, self._share, self._version]
+        self.choice = zlib.crc32(json.dumps(choice, sort_keys=True).encode())
 
-    def stream(self, position: StreamPosition) -> bytes:
-        """Return events from a position on; empty: none are ready, or the next request must be larger."""
-        body = self._stream(position)
-        if not self._names and not self._knows(body):  # a table's first changes, which no filter has chosen from
-            self.look_up()
-            body = self._stream(position)
-        return body
-
-    def _knows(self, body: bytes) -> bool:
-        sources = np.unique(event_fields(np.frombuffer(body, np.uint8)).source)
-        return all(one < 0 or one in self.sources for one in sources.tolist())
-
-    def _stream(self, position: StreamPosition) -> bytes:
+    def stream(self, position: StreamPosition) -> Answer:
+        """Return events from a position on; none: none are ready, or the next request must be larger."""
         more = {
             **self._stream_sources(),
             "checkPoint": _text(checkpoint_json(position)),
             "wait": str(max(1, round(1000 * self._tuning.wait))),
             "maxev": str(self._version),
         }
-        body, _ = self._events("stream", "size", self._tuning.stream_bytes, more, position.scn)
-        return body
+        answer, _ = self._events("stream", "size", self._tuning.stream_bytes, more, position.scn)
+        return answer._replace(of_all=not self._names)
 
-    def rows(self, point: BootstrapPoint) -> tuple[bytes, bool] | None:
+    def rows(self, point: BootstrapPoint) -> tuple[Answer, bool] | None:
         """Return rows of a bootstrap, and whether they are the source's last; None: the next request must be larger."""
         more = {"sources": self._ids(), "checkPoint": _text(point.to_json())}
-        body, headers = self._events("bootstrap", "batchSize", self._tuning.rows_bytes, more, point.start)
-        return None if PENDING_EVENT_SIZE in headers else (body, headers.get(PHASE_COMPLETED) == "TRUE")
+        answer, headers = self._events("bootstrap", "batchSize", self._tuning.rows_bytes, more, point.start)
+        return None if PENDING_EVENT_SIZE in headers else (answer, headers.get(PHASE_COMPLETED) == "TRUE")
 
     def scn(self, command: str, more: Mapping[str, str], point: BootstrapPoint) -> int:
         """Return the SCN with which ``startSCN`` or ``targetSCN`` answers."""
@@ -173,7 +197,7 @@ class Reader:
 
     def _events(
         self, command: str, size_name: str, size: int, more: Mapping[str, str], scn: int
-    ) -> tuple[bytes, HTTPMessage]:
+    ) -> tuple[Answer, HTTPMessage]:
         """:param scn: the SCN that errors name."""
         parameters = {
             size_name: str(self._sizes.get(command, size)),
@@ -187,9 +211,10 @@ class Reader:
             self._sizes[command] = int(pending)
             if int(pending) > (largest := self._tuning.largest_bytes):
                 raise ProtocolError(f"an event of {pending} bytes is larger than {largest}")
-        if not is_intact(np.frombuffer(body, np.uint8)):
+        events = np.frombuffer(body, np.uint8)
+        if not is_intact(events):
             raise self.transport.failure("the relay sent damaged events")
-        return body, headers
+        return Answer(body, event_fields(events)), headers
 
     def _stream_sources(self) -> dict[str, str]:
         """Return the parameter for the sources of a stream. The relay applies ``subs`` to each window, so all sources
@@ -209,9 +234,12 @@ class Reader:
         used = {one: value for one, value in filters.items() if value}
         return {"filters": json.dumps(used)} if used else {}
 
-    def parsed(self, body: bytes) -> Iterator[tuple[int, int, int, Event | None]]:
-        """Yield ``(begin, end, SCN, event)`` of data events, ``body[begin:end]``; event None: a window ends there."""
-        fields = event_fields(np.frombuffer(body, np.uint8))
+    def parsed(self, answer: Answer) -> Iterator[tuple[int, int, int, Event | None]]:
+        """Yield ``(begin, end, SCN, event)`` of data events, ``body[begin:end]``; event None: a window ends there. End
+        before the first change of a table that was unknown: no filter has chosen from its events, so the next request
+        brings them.
+        """
+        body, fields = answer.body, answer.fields
         columns = (
             fields.size, fields.scn, fields.source, fields.attributes, fields.digest, fields.long_key, fields.key,
             fields.key_size, fields.value, fields.value_size, fields.stamp, fields.before,
@@ -225,6 +253,10 @@ class Reader:
                 yield at, at + size, scn, None
             elif source >= 0:
                 if source not in self.sources:
+                    if answer.of_all:
+                        self.look_up()
+                    if source in self.sources:
+                        return
                     raise self.transport.failure(f"the relay sent an event of source {source}, which was not requested")
                 event = Event(
                     self.sources[source],
@@ -251,30 +283,31 @@ class Reader:
         return self._schemas[digest]
 
     def recognises(self, trail: Trail) -> bool:
-        """Return whether the relay has the newest whole window; False: the relay has not reached it yet. If the relay
-        no longer holds it, return True: the relay's check of SCNs decides.
+        """Return whether the relay has the newest whole window; False: the relay has not reached it yet. If it cannot
+        be compared, return True: other events were chosen than now, or the relay no longer holds it, and the relay's
+        check of SCNs decides.
 
         :raises RelayDivergedError: the relay has another transaction there, or none.
         """
+        if trail.scn < 0 or trail.choice != self.choice:
+            return True
         scn, seen, position = trail.scn, Trail(), StreamPosition(trail.scn, 0)
-        while scn >= 0 and seen.scn < 0:
+        while seen.scn < 0:
             try:
-                body = self.stream(position)
+                answer = self.stream(position)
             except ScnNotFoundError:
                 return True
-            if not body:
+            if not answer.body:
                 return False
-            fields = event_fields(np.frombuffer(body, np.uint8))
+            fields = answer.fields
             if int(fields.scn[0]) != scn:
                 break
             mine = int((fields.scn == scn).sum())
-            ends = np.concatenate(([0], np.cumsum(fields.size)))
-            ended = bool(fields.source[mine - 1] == EOP_SOURCE)
-            seen.take(without_schema_ids(body, fields)[: int(ends[mine - ended])])
-            position = StreamPosition(scn, position.offset + mine - ended)
-            if ended:
-                seen.end(scn)
-        if (seen.scn, seen.crc) != (scn, trail.crc if scn >= 0 else 0):
+            seen.take(without_schema_ids(answer.body, fields)[: int(fields.size[:mine].sum())])
+            if fields.source[mine - 1] == EOP_SOURCE:
+                seen.end(scn, trail.choice)
+            position = StreamPosition(scn, position.offset + mine)
+        if (seen.scn, seen.crc) != (scn, trail.crc):
             raise RelayDivergedError(
                 f"the relay {self.transport.relay} has another history: SCN {scn}, the newest consumed "
                 "transaction, is missing there or different",

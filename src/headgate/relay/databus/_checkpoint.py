@@ -44,6 +44,7 @@ SNAPSHOT: Final = "BOOTSTRAP_SNAPSHOT"
 CATCHUP: Final = "BOOTSTRAP_CATCHUP"
 CHECKPOINT_SOURCE: Final = -3
 _LARGEST: Final = 2**63 - 1
+_MARK: Final = "headgate_window"
 _NUMBERS: Final = {
     "since": "bootstrap_since_scn",
     "start": "bootstrap_start_scn",
@@ -67,6 +68,9 @@ class StreamPosition:
 
     scn: int
     offset: int = -1
+    mark: str = field(default="", compare=False)
+    """What a client notes about the window ``scn``, for itself; empty: nothing. Databus keeps fields that it does not
+    know, also when it moves on."""
 
     def after_next_event(self, scn: int) -> StreamPosition:
         """Return the position after the next event, which is of window ``scn``."""
@@ -85,6 +89,7 @@ def checkpoint_json(position: StreamPosition) -> dict[str, Any]:
         "prevScn": -1,
         "windowScn": position.scn,
         "consumption_mode": _ONLINE[-1],
+        **({_MARK: position.mark} if position.mark else {}),
     }
     return value | {"windowScn": 0, "bootstrap_start_scn": 0} if position == FIRST else value
 
@@ -104,7 +109,8 @@ def parse_position(checkpoint: Any) -> StreamPosition:
         raise ValueError("windowScn and windowOffset must be integers from -1 to 2**63 - 1")
     if scn == 0 and checkpoint.get("bootstrap_start_scn") == 0:
         return FIRST
-    return StreamPosition(scn, offset)
+    mark = checkpoint.get(_MARK)
+    return StreamPosition(scn, offset, mark if isinstance(mark, str) else "")
 
 
 @dataclass(frozen=True)

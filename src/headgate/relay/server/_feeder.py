@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,7 @@ from headgate.catalog import TableDef, load_tables
 from headgate.columns import check_rules, column_rules, target_table
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ScnOrderError, ServerBehindError, Transient
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, gtid_executed
+from headgate.mysql import Connection, cascades, gtid_executed
 from headgate.names import lower_name
 from headgate.policies import MASKS
 from headgate.relay.databus import EOP_SIZE
@@ -41,7 +41,7 @@ from headgate.relay.server._segments import Windows
 from headgate.relay.server._sources import PhysicalSource, RelayConfig
 from headgate.relay.server._warm import warm
 from headgate.relay.server.events import Registry
-from headgate.replication import Ddl, DecodeOptions, Idle, LogBlock, Transport, follow
+from headgate.replication import Ddl, DecodeOptions, Idle, LogBlock, LogItem, Transport, follow
 from headgate.retrying import Retrying, RetryPolicy
 
 __all__ = ["Feeder"]
@@ -128,6 +128,7 @@ class Feeder(Retrying):
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._source.patterns)
             missing = self.position.now().gtid - gtid_executed(connection)
+            self._warn_unlogged(connection, tables)
         for pattern in check_rules(policies, tables):
             log.warning("%s: the rule for %s in [columns] matches no column yet", self._source.name, pattern)
         for table in tables:
@@ -140,6 +141,17 @@ class Feeder(Retrying):
         if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
             self._note_problem(_behind_message(str(missing)))
             log.warning("%s: %s", self._source.name, self.problem)
+
+    def _warn_unlogged(self, connection: Connection, tables: Sequence[TableDef]) -> None:
+        """Log foreign keys that change rows of the tables unseen."""
+        for key in cascades(connection, [(table.db, table.name) for table in tables]):
+            log.warning(
+                "%s: %s change its rows without events (%s), so consumers keep them as they were: use RESTRICT, or "
+                "MySQL 9.6+ with innodb_native_foreign_keys=OFF",
+                self._source.name,
+                key.name,
+                key.actual,
+            )
 
     def _warn_no_table(self) -> None:
         """Log missing tables: they may come later, but perhaps the name is wrong."""
@@ -195,8 +207,22 @@ class Feeder(Retrying):
         state, now = self.position.prefix(), self.position.now()
         self._scn.last = state.scn  # an error may have come between numbers and buffer
         self._again = now.gtid - state.gtid
+        assembler, items, begun_at = self._new_assembler(), self._items(state, now), time.monotonic()
+        try:
+            for item in items:
+                if not isinstance(item, Idle) or item.is_end or item.gtid != state.gtid:  # otherwise nothing has come
+                    self._resume()
+                self._take(item, assembler)
+                if isinstance(item, Idle) and item.is_end:
+                    begun_at = self._gather(begun_at)
+                if self._stop.is_set():
+                    return
+        finally:
+            items.close()  # type: ignore[attr-defined]
+
+    def _new_assembler(self) -> Assembler:
         config = self._config
-        assembler = Assembler(
+        return Assembler(
             self._source_of,
             self._registry,
             self._scn,
@@ -205,38 +231,36 @@ class Feeder(Retrying):
             scn_column=config.scn_column,
             before_images=config.before_images,
         )
-        items = follow(
+
+    def _items(self, state: FeederState, now: FeederState) -> Iterator[LogItem]:
+        """Return what follows ``state`` in the log.
+
+        :param now: what the buffer has, so the server must have it, too.
+        """
+        images = "all" if self._config.before_images else "keys"
+        return follow(
             self._source.settings,
             state.gtid,
-            DecodeOptions(
-                self._source.patterns, images="all" if config.before_images else "keys", policies=self._policies
-            ),
+            DecodeOptions(self._source.patterns, images=images, policies=self._policies),
             self._transport,
             executed=now.gtid,
             last=now.last,
             had_by=now.server_uuid,
         )
-        begun_at = time.monotonic()
-        try:
-            for item in items:
-                if not isinstance(item, Idle) or item.is_end or item.gtid != state.gtid:  # otherwise nothing has come
-                    self._resume()
-                finished = None
-                if isinstance(item, LogBlock):
-                    finished = assembler.add(item)
-                elif isinstance(item, Idle):
-                    finished = assembler.flush(item.unfinished)
-                elif isinstance(item, Ddl):
-                    self._warn_without_events(item)
-                if finished is not None:
-                    self._publish(finished)
-                if isinstance(item, Idle):
-                    self.position.reach(item, self._scn.last)
-                    begun_at = self._gather(begun_at) if item.is_end else begun_at
-                if self._stop.is_set():
-                    return
-        finally:
-            items.close()  # type: ignore[attr-defined]
+
+    def _take(self, item: LogItem, assembler: Assembler) -> None:
+        """Take the next item of the log."""
+        finished = None
+        if isinstance(item, LogBlock):
+            finished = assembler.add(item)
+        elif isinstance(item, Idle):
+            finished = assembler.flush(item.unfinished)
+        elif isinstance(item, Ddl):
+            self._warn_without_events(item)
+        if finished is not None:
+            self._publish(finished)
+        if isinstance(item, Idle):
+            self.position.reach(item, self._scn.last)
 
     def _warn_without_events(self, statement: Ddl) -> None:
         """Log a statement that may have changed rows: the log has no row images of that."""
