@@ -155,7 +155,7 @@ class _Conflict(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_DELETE = do_GET
+    do_DELETE = do_GET  # noqa: N815 - the server's name
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Print nothing."""
