@@ -184,6 +184,21 @@ def test_both_modes_in_a_fixed_order() -> None:
             'lock_wait_seconds = 3\nsnapshot_locking_mode = "none"',
             "source: lock_wait_seconds needs locks",
         ),
+        (
+            "poll_ms = 500",
+            'watermark = "signal-table"\nsignal_table = "a.s"\nlock_hold = "read"',
+            'source: lock_hold needs watermark = "lock"',
+        ),
+        (
+            "[spark]",
+            '[schema_changes]\ndrop_column = "stop"\ndropped_columns = "keep"\n[spark]',
+            'schema_changes: dropped_columns = "keep" is for drop_column = "evolve", not "stop"',
+        ),
+        (
+            "[spark]",
+            '[target.kafka]\nbootstrap = "h:1"\nregistry_auth_env = "A"\n[spark]',
+            'target.kafka: registry_auth_env is for format = "avro", not "json"',
+        ),
         ("[spark]", '[ui]\nhost = "::1"\n[spark]', "ui: host needs port: without it there is no page"),
         ("[spark]", '[ui]\ntoken_file = "t"\n[spark]', "ui: token_file needs port: without it there is no page"),
         (

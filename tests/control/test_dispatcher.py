@@ -113,6 +113,15 @@ def test_a_channel_begins_with_the_batches_to_come_and_goes_on_where_it_was() ->
     assert box.epochs == [3, 4, 5, 5]
 
 
+def test_a_cursor_of_a_ledger_that_was_replaced_holds_nothing_back() -> None:
+    """The clock went back meanwhile, so the new ledger's epochs are smaller."""
+    box, store, ledger = Box(), Store(), Ledger(3)
+    store.files["notified.json"] = {"box": 9}
+    with courier(box, store, ledger) as one:
+        one.add(4, events(4))
+    assert (box.epochs, store.cursors) == ([4], {"box": 4})
+
+
 def test_a_channel_that_refuses_is_tried_again_and_holds_nobody_up() -> None:
     box, other, store, ledger = Box(), Box("other"), Store(), Ledger()
     trouble: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.carrier import SINK_SIGNALS, ControlFolder
-from headgate.control import KafkaCluster, KafkaTopic, NoForwarder, SignalForwarder, _topic, check_topic
+from headgate.control import (
+    KafkaCluster,
+    KafkaTopic,
+    NoForwarder,
+    SignalForwarder,
+    _topic,
+    check_topic,
+    parse_signal,
+    submit,
+)
 from headgate.errors import ConfigError, ConnectError
 
 pytest.importorskip("confluent_kafka")
@@ -268,9 +278,23 @@ def test_a_stream_and_a_topic_begin_at_the_end(broker: Broker, inbox: Inbox) -> 
     begun(inbox)
     assert list(inbox.signals()) == ["kafka-t-1"]
     inbox.plan()
-    inbox.write("forwarded.json", {"topic": "another", "offset": 0, "until": 0, "submitted_us": 0})
+    inbox.write("forwarded.json", {"topic": "another", "offset": 0, "until": 0})
     SignalForwarder(TOPIC, inbox).forward(wait=True)
     assert (inbox.signals(), stored(inbox)) == ({}, 2)
+
+
+def test_messages_follow_signals_that_were_sent_before_them(
+    broker: Broker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the clocks say: one signal waits from a machine whose clock is ahead, then the planner's goes back."""
+    forwarder = begun(inbox)
+    submit(inbox, parse_signal({"id": "pause", "type": "pause-snapshot"}), time.time_ns() // 1000 + 3_600_000_000)
+    broker.messages.append(("us", '{"type": "resume-snapshot"}'))
+    forwarder.forward()
+    broker.messages += [("us", '{"type": "pause-snapshot"}')] * 2
+    monkeypatch.setattr(time, "time_ns", lambda: 1)
+    forwarder.forward()
+    assert list(inbox.signals()) == ["pause", "kafka-t-0", "kafka-t-1", "kafka-t-2"]
 
 
 def test_messages_that_are_gone_and_a_topic_that_was_recreated(

@@ -38,7 +38,7 @@ from headgate.decide.actions import (
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
 from headgate.offsets import SnapshotProgress, SourceOffset
-from headgate.spark import Options, Planner, SourceServer, carrier_rows, server_of
+from headgate.spark import Notes, Options, Planner, SourceServer, carrier_rows, server_of
 from headgate_testing import MySQLServer
 from tests.integration.databases import Database
 
@@ -221,7 +221,8 @@ class Stream(Database):
         self.inbox.write(
             "finished.json", {"tables": [n for n, s in self.states.items() if s.state == "live" or s.is_suspended]}
         )
-        self.planner.finished(end)
+        for name in Notes.from_dict(end.signals).taken:
+            self.inbox.remove_signal(name)
         self.offset = end
         self.applied.append(batch)
         return True

@@ -261,13 +261,8 @@ def test_tables_that_are_there_no_more() -> None:
         check_patterns(["shop.b", "shop.c"], [], ["shop.b"])
 
 
-@pytest.mark.parametrize("damaged", ["{", '{"v": 2}', '{"tables": 1}'])
-def test_a_status_that_cannot_be_read_keeps_no_run_from_starting(tmp_path: Path, damaged: str) -> None:
-    """The run writes it again; until then nothing was followed before."""
-    lake = Lake.at(tmp_path)
-    Path(lake.inbox).mkdir(parents=True)
-    (Path(lake.inbox) / "status.json").write_text(damaged)
-    assert list(followed_tables(lake)) == []
+def test_a_lake_without_a_ledger_has_followed_no_tables(tmp_path: Path) -> None:
+    assert list(followed_tables(Lake.at(tmp_path))) == []
 
 
 TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/nowhere/lake"\n'

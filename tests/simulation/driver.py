@@ -215,7 +215,6 @@ class Driver:
             raise StorageError("another process writes the checkpoint")
         self._number = pipeline.done = self._number + 1
         self._start, self._first_era = end, None
-        self.planner.finished(end)
         world.count("batch done")
         return True
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headgate.carrier import ControlFolder, End, SinkTables
-from headgate.control import parse_signal, submit
+from headgate.carrier import ControlFolder, End, SinkTables, signal_path
+from headgate.control import SignalAnswer, SignalState, parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
@@ -52,7 +53,7 @@ def test_signals_of_a_committed_batch_outlast_a_kill(tmp_path: Path) -> None:
     messages.request(batch, [], {})
     (signal,) = inbox.signals().values()
     assert signal["id"] == "s1"
-    messages.hand_back(batch, {})
+    messages.hand_back(batch, {}, ())
     assert len(inbox.signals()) == 1
 
 
@@ -64,19 +65,43 @@ def test_the_file_of_a_later_signal_with_the_same_id_stays(
     submit(inbox, parse_signal({"id": "x", "type": "pause-snapshot"}), sent_us)
     batch = FakeBatch(9)
     batch.actions.append({"id": "x", "type": "execute-snapshot", "tables": [], "sent_us": 5, **late})
-    PlannerMessages(inbox).hand_back(batch.described(), {})
+    PlannerMessages(inbox).hand_back(batch.described(), {}, ())
     assert len(inbox.signals()) == left
+
+
+def answer(state: SignalState, **more: Any) -> SignalAnswer:
+    return SignalAnswer("x", "execute-snapshot", state, **{"sent_us": 5, **more})
+
+
+def test_a_request_for_tables_stays_until_they_are_read(tmp_path: Path) -> None:
+    """A stream that has lost its checkpoint takes it again. Others with its id wait for a batch."""
+    inbox, batch = ControlFolder(str(tmp_path)), FakeBatch(9)
+    messages = PlannerMessages(inbox)
+    inbox.write(signal_path("x"), {"id": "x", "submitted_us": 5})
+    inbox.write(signal_path("kafka-t-1"), {"id": "x", "submitted_us": 6})
+    batch.actions.append({"id": "x", "type": "execute-snapshot", "tables": ["shop.a"], "sent_us": 5})
+    messages.hand_back(batch.described(), {}, [answer(SignalState.TAKEN)])
+    messages.hand_back(FakeBatch(10).described(), {}, [answer(SignalState.RUNNING)])
+    assert list(inbox.signals()) == ["x", "kafka-t-1"]
+    for _ in range(2):  # as by a batch that is repeated by another run
+        messages.hand_back(FakeBatch(11).described(), {}, [answer(SignalState.DONE)])
+        assert list(inbox.signals()) == ["kafka-t-1"]
+        messages = PlannerMessages(inbox)
+    messages.hand_back(
+        FakeBatch(12).described(), {}, [answer(SignalState.DONE), answer(SignalState.DONE, sent_us=None)]
+    )
+    assert list(inbox.signals()) == ["kafka-t-1"]
 
 
 def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_log(tmp_path: Path) -> None:
     inbox = ControlFolder(str(tmp_path))
-    PlannerMessages(inbox).hand_back(FakeBatch(9).described(), {})
+    PlannerMessages(inbox).hand_back(FakeBatch(9).described(), {}, ())
     position = End(FakeBatch(9).gtid, UUID, "", 0)
     assert inbox.hint() == position
     assert position.hint is None
     end, messages = FakeBatch(10).end(FakeBatch(10).gtid).described(), PlannerMessages(inbox)
-    messages.hand_back(end, {})
-    messages.hand_back(FakeBatch(11).described(), {})
+    messages.hand_back(end, {}, ())
+    messages.hand_back(FakeBatch(11).described(), {}, ())
     assert inbox.hint() == end.ends[0], "the ledger has the set; this is the last position that is known"
 
 
@@ -96,7 +121,7 @@ def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None
     PlannerMessages(inbox).resume({"shop.a": TableState("shop.a", "live")})
     assert inbox.sink_tables() == SinkTables()  # no stream was here
     end = FakeBatch(8).end(FakeBatch(8).gtid).described()
-    PlannerMessages(inbox).hand_back(end, {"shop.b": TableState("shop.b", "live")})
+    PlannerMessages(inbox).hand_back(end, {"shop.b": TableState("shop.b", "live")}, ())
     states = {"shop.a": TableState("shop.a", "live"), "shop.b": TableState("shop.b", "snapshotting", since_epoch=9)}
     PlannerMessages(inbox).resume(states)
     assert inbox.sink_tables() == SinkTables(frozenset({"shop.a"}))

@@ -25,6 +25,7 @@ from headgate.carrier import (
     Trouble,
     Waiting,
     encode,
+    sent_at,
 )
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
@@ -287,7 +288,7 @@ class FakeControl:
     def sink_tables(self) -> SinkTables:
         content = self.files.get("finished", {})
         finished, stale, settling = (frozenset(content.get(name, ())) for name in ("tables", "stale", "settling"))
-        return SinkTables(finished, stale, settling, content.get("slots", 0))
+        return SinkTables(finished, stale, settling, content.get("paused", False), content.get("slots", 0))
 
     def has_moved(self, epoch: int, planned_us: int) -> bool:
         return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}
@@ -442,6 +443,10 @@ class FakeSink:
         )
         self.open, notifications = batch_notifications(self.open, facts)
         self.notifications += notifications
+        for action in header["actions"]:
+            name = action.get("file") or action["id"]
+            if name in self.control.signals() and sent_at(self.control.signals()[name]) == action.get("sent_us"):
+                self.control.remove_signal(name)
         self.last_epoch = header["epoch"]
         self.control.files["finished"] = {
             "tables": [name for name, target in self.targets.items() if target.live or target.filtered],
@@ -549,7 +554,6 @@ class Stream:
         self.sink.check(header["gtid"])
         self.headers.append(header)
         self.offset = end
-        self.planner.finished(end)
         return True
 
     def drain(self) -> None:

@@ -403,7 +403,7 @@ def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sink
     assert queued(run) == []
 
 
-def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed() -> None:
+def test_signal_is_taken_once_as_long_as_its_file_exists() -> None:
     server = source(("d.a", 3))
     run = stream(server)
     run.drain()
@@ -416,8 +416,7 @@ def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed()
     after = run.planner.latest(end)
     assert Notes.from_dict(after.signals).taken == ("x",)
     assert not Notes.from_dict(after.signals).actions
-    run.planner.finished(end)
-    assert "signals/x" not in run.control.files
+    run.control.remove_signal("x")
     server.commit(("d.a", "put", 1, 1))
     assert Notes.from_dict(run.planner.latest(after).signals).taken == ()
 
@@ -433,10 +432,25 @@ def test_signal_is_taken_again_if_it_was_sent_again_when_it_was_done() -> None:
     after = run.planner.latest(end)
     assert not Notes.from_dict(after.signals).paused
     assert Notes.from_dict(after.signals).taken == ("x",)
-    run.planner.finished(end)
-    assert "signals/x" in run.control.files
-    run.planner.finished(after)
-    assert "signals/x" not in run.control.files
+
+
+def test_a_signal_that_has_no_time_is_told_from_one_that_is_sent() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    run.control.files["signals/x"] = {"type": "pause-snapshot"}
+    end = run.planner.latest(run.offset)
+    run.control.files["signals/x"] = {"type": "resume-snapshot", "submitted_us": 2}
+    assert not Notes.from_dict(run.planner.latest(end).signals).paused
+
+
+def test_a_stream_that_has_lost_its_checkpoint_is_still_paused() -> None:
+    server, control = source(("d.a", 3)), FakeControl(deepcopy(HINT))
+    server.commit(("d.a", "put", 1, 1))
+    control.files["finished"] = {"tables": ["d.a"], "paused": True}
+    assert stream(server, control).offset.signals["paused"]
+    del control.files["hint"]
+    assert not stream(server, control).offset.signals["paused"], "it begins again"
 
 
 @pytest.mark.parametrize(

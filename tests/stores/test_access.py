@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,9 @@ ANSWER = "Error performing GET http://h/b/l in 3ms - Server returned non-2xx sta
         (exceptions.GenericError(f"{ANSWER}502 Bad Gateway"), StoreUnavailableError),
         (exceptions.GenericError(f"{ANSWER}429 Too Many Requests"), StoreUnavailableError),
         (exceptions.GenericError(f"{ANSWER}400 Bad Request: <Code>ExpiredToken</Code>"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}400 Bad Request: <Code>RequestTimeout</Code>"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}400 Bad Request: <Code>IncompleteBody</Code>"), StoreUnavailableError),
+        (exceptions.GenericError(f"{ANSWER}400 Bad Request: <Code>InvalidRequest</Code>"), TargetError),
         (OSError("an upload's part: error sending request"), StoreUnavailableError),
         (exceptions.GenericError(f"{ANSWER}404 Not Found: NoSuchBucket"), TargetError),
         (exceptions.GenericError(f"{ANSWER}403 Forbidden"), TargetError),
@@ -134,8 +139,42 @@ def test_missing_files_and_local_errors_stay_what_they_are() -> None:
         with pytest.raises(OSError) as raised, store_errors(path):
             raise error
         assert raised.value is error
-    with pytest.raises(FileExistsError), store_errors("s3a://b/l"):
-        raise exceptions.AlreadyExistsError("x")
+
+
+class _Conflict(BaseHTTPRequestHandler):
+    """S3's answer to a request beside another one that changes the same file."""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>OperationAborted</Code></Error>"
+        self.send_response(409)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_DELETE = do_GET  # noqa: N815 - the server's name
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Print nothing."""
+
+
+def test_a_request_beside_another_one_for_the_file_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore says of each that the file exists. That answers only who creates it."""
+    monkeypatch.setenv(VARIABLE, "")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Conflict) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = {"fs.s3a.endpoint": f"http://127.0.0.1:{server.server_port}", "fs.s3a.path.style.access": "true"}
+        share_credentials("s3a://b/busy", {**KEYS, **endpoint}.get)
+        files = folder_of("s3a://b/busy")
+        for ask in (lambda: files.put("a", b"x"), lambda: files.read("a"), lambda: files.delete("a")):
+            with pytest.raises(StoreUnavailableError, match="OperationAborted"):
+                ask()
+        with pytest.raises(FileExistsError), files.new_file("a", b"x") as create:
+            create()
+        server.shutdown()
 
 
 def test_whatever_is_asked_of_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from headgate.carrier._folder import (
     parse_request,
     parse_windows,
     sent_at,
+    signal_id,
     signal_path,
     signal_type,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "parse_windows",
     "sent_at",
     "serialised",
+    "signal_id",
     "signal_path",
     "signal_type",
     "summarise",

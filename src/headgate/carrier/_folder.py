@@ -6,8 +6,8 @@ returned. Locally that is a temporary file, fsync, rename, fsync of the folder; 
 There are no other guarantees: files carry an identity (a batch's epoch, a signal's id), so that reading one twice or
 after its effect does no harm.
 
-Content and writer of each file: docs/architecture/control.md. The planner removes signals when the batch that took them
-is done, and ``trouble.json`` when planning succeeds again. ``waiting.json`` is obsolete when the next batch begins.
+Content and writer of each file: docs/architecture/control.md. The sinks remove signals that are done, the planner
+``trouble.json`` when planning succeeds again. ``waiting.json`` is obsolete when the next batch begins.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
@@ -39,6 +40,7 @@ __all__ = [
     "parse_request",
     "parse_windows",
     "sent_at",
+    "signal_id",
     "signal_path",
     "signal_type",
 ]
@@ -105,6 +107,8 @@ class SinkTables:
     """Those of them whose rows are not valid until they are read again."""
     settling: frozenset[str] = frozenset()
     """Those of them whose rows are exact once later changes are applied."""
+    paused: bool = False
+    """Whether a signal has paused table snapshots."""
     slots: int = 0
     """How many tasks the session ran at once after the last batch, as far as executors had registered; 0: unknown."""
 
@@ -300,14 +304,13 @@ class ControlFolder:
         content = self.read(ControlFile.FINISHED) or {}
         names = ("tables", "stale", "settling")
         finished, stale, settling = (frozenset(map(str, content.get(name, ()))) for name in names)
-        return SinkTables(finished, stale, settling, int(content.get("slots", 0)))
+        return SinkTables(finished, stale, settling, bool(content.get("paused")), int(content.get("slots", 0)))
 
     def record_tables(self, tables: SinkTables) -> None:
         """Record the sinks' tables."""
         names = {"tables": tables.finished, "stale": tables.stale, "settling": tables.settling}
-        self.write(
-            ControlFile.FINISHED, {**{name: sorted(ones) for name, ones in names.items()}, "slots": tables.slots}
-        )
+        sets = {name: sorted(ones) for name, ones in names.items()}
+        self.write(ControlFile.FINISHED, {**sets, "paused": tables.paused, "slots": tables.slots})
 
     def forget_position(self) -> None:
         """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic
@@ -381,6 +384,12 @@ def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
 def signal_type(signal: Mapping[str, Any]) -> str:
     """Return the type of a signal in the inbox; ``not a signal`` if the file names none."""
     return str(signal.get("type") or "not a signal")
+
+
+def signal_id(name: str, signal: Mapping[str, Any]) -> str:
+    """Return the id of a signal in the inbox, else the unquoted name of its file."""
+    value = signal.get("id")
+    return value if isinstance(value, str) and value else unquote(name)
 
 
 def sent_at(signal: Mapping[str, Any]) -> int | None:

@@ -259,7 +259,7 @@ def _status(lake: Lake) -> tuple[Content, str]:
 
 
 def _control(lake: Lake) -> tuple[Content, str]:
-    """Return the other files of the control folder, and the signals that wait."""
+    """Return the other files of the control folder, and the signals that wait, or whose tables do."""
     from headgate.carrier import ControlFile, ControlFolder
 
     inbox = ControlFolder(lake.inbox)

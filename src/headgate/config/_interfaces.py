@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headgate.config._model import Conflict, FilePath, Model, split_url
+from headgate.config._model import Conflict, FilePath, KafkaClient, Model, split_url
 
 __all__ = [
     "KafkaChannelConfig",
@@ -41,16 +41,10 @@ class UiConfig(Model):
                 yield f"port {name}", f"{name} needs port: without it there is no page"
 
 
-class KafkaChannelConfig(Model):
+class KafkaChannelConfig(KafkaClient):
     """A Kafka topic; the key of messages is the pipeline's name."""
 
-    bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
     topic: str = Field(min_length=1, description="the topic")
-    settings_file: FilePath | None = Field(
-        default=None,
-        description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
-        " path starts at the working directory",
-    )
 
 
 class SignalTopicConfig(KafkaChannelConfig):

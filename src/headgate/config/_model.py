@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from headgate.policies import checked_rules
 
@@ -19,6 +19,7 @@ __all__ = [
     "SECTION",
     "Conflict",
     "FilePath",
+    "KafkaClient",
     "LocalPath",
     "Model",
     "RulesByTable",
@@ -80,6 +81,17 @@ LocalPath: TypeAlias = Annotated[Path, AfterValidator(lambda path, info: Path(_a
 
 RulesByTable: TypeAlias = Annotated[dict[str, dict[str, Any]], AfterValidator(checked_rules)]
 """``[columns]``: pattern on ``db.table`` → pattern on columns → rule, as :func:`parse_rules` takes them."""
+
+
+class KafkaClient(Model):
+    """How Kafka is reached."""
+
+    bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
+    settings_file: FilePath | None = Field(
+        None,
+        description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
+        " path starts at the working directory",
+    )
 
 
 def both_set(names: Sequence[str]) -> Iterator[Conflict]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from headgate.config._model import Model
+from headgate.config._model import Conflict, Model
 
 __all__ = ["ChangePolicy", "SchemaChangesConfig"]
 
@@ -45,6 +46,11 @@ class SchemaChangesConfig(Model):
         description="a column that is dropped with `evolve`: `remove` it, or `keep` it, null in all rows, until the"
         " table gets other columns by a re-read",
     )
+
+    def _conflicts(self) -> Iterator[Conflict]:
+        if self.dropped_columns == "keep" and self.drop_column != "evolve":
+            needs = 'dropped_columns = "keep" is for drop_column = "evolve"'
+            yield "drop_column dropped_columns", f'{needs}, not "{self.drop_column}"'
 
     @property
     def ignored(self) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ class SourceSettings(ServerLogin):
             yield "watermark signal_table", "watermark = signal-table needs signal_table, as db.table"
         if self.watermark == "signal-table" and self.relay is not None:
             yield "watermark relay", "relay and watermark = signal-table do not go together: a relay's log has GTIDs"
-        if self.watermark == "gtid":
+        if self.watermark != "lock":
             yield from self._conflicts_of_locks()
         if self.relay is None:
             for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
@@ -171,7 +171,7 @@ class SourceSettings(ServerLogin):
                     yield f"relay {name}", f"{name} needs relay, http://host:port"
 
     def _conflicts_of_locks(self) -> Iterator[Conflict]:
-        """Yield the settings of locks that have no effect, because watermarks are GTIDs."""
+        """Yield the settings of locks that have no effect, because watermarks are other ones."""
         defaults = SourceSettings.model_fields
         if self.lock_hold != defaults["lock_hold"].default:
             yield "watermark lock_hold", 'lock_hold needs watermark = "lock"'

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Field, field_validator
 
 from headgate.config._layout import TableProperties
-from headgate.config._model import Conflict, FilePath, Model, check_variable, split_url
+from headgate.config._model import Conflict, FilePath, KafkaClient, Model, check_variable, split_url
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
@@ -19,15 +19,9 @@ Deletes = Literal["remove", "mark"]
 _MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
-class KafkaTargetConfig(Model):
+class KafkaTargetConfig(KafkaClient):
     """Messages in Debezium's format, for the mode `kafka`: see [Kafka](kafka.md)."""
 
-    bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
-    settings_file: FilePath | None = Field(
-        None,
-        description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
-        " path starts at the working directory",
-    )
     topic_prefix: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
@@ -109,8 +103,9 @@ class KafkaTargetConfig(Model):
     def _conflicts(self) -> Iterator[Conflict]:
         if self.format == "avro" and self.registry is None:
             yield "format registry", 'format = "avro" needs registry, the URL of a schema registry'
-        if self.format != "avro" and self.registry is not None:
-            yield "format registry", f'registry is for format = "avro", not "{self.format}"'
+        for name in ("registry", "registry_auth_env", "registry_ca_file") if self.format != "avro" else ():
+            if getattr(self, name) is not None:
+                yield f"format {name}", f'{name} is for format = "avro", not "{self.format}"'
 
     @field_validator("topic")
     @classmethod

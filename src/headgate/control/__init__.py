@@ -11,7 +11,7 @@ from headgate.control._events import BatchFacts, Notification, OpenSnapshots, ba
 from headgate.control._kafka import KafkaChannel
 from headgate.control._kafka_client import KafkaCluster, Refusals
 from headgate.control._log import LogChannel
-from headgate.control._outcomes import OUTCOMES, SignalAnswer, SignalState
+from headgate.control._outcomes import OUTCOMES, SignalAnswer, SignalKey, SignalState
 from headgate.control._signals import (
     SIGNAL_TYPES,
     Condition,
@@ -47,6 +47,7 @@ __all__ = [
     "Signal",
     "SignalAnswer",
     "SignalForwarder",
+    "SignalKey",
     "SignalState",
     "WebhookChannel",
     "batch_notifications",

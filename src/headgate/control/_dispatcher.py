@@ -86,7 +86,8 @@ class NotificationDispatcher:
         self._store, self._wait_seconds = cursors, wait_seconds
         self._lock, self._has_exited = threading.Lock(), False
         before = cursors.read(ControlFile.NOTIFIED) or {} if channels else {}
-        self._cursors = {channel.name: int(before.get(channel.name, newest)) for channel in channels}
+        # A cursor above the newest batch is of another ledger, which this one has replaced.
+        self._cursors = {channel.name: min(int(before.get(channel.name, newest)), newest) for channel in channels}
         if channels and self._cursors != before:
             cursors.write(ControlFile.NOTIFIED, self._cursors)
         self._carriers = [

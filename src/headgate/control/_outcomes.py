@@ -119,7 +119,8 @@ class SignalAnswers:
             reason = "no such table was being read, or waited for it"
         name, sent_us = signal_key(action)
         answer = SignalAnswer(name, kind, state, _cut(reason), tables[:_NAMED], sent_us, self._at_ms)
-        self._answers = [one for one in self._answers if one.key != answer.key or not one.is_over]
+        # One that is taken again, because the checkpoint was lost, is the same; without a time it may be another.
+        self._answers = [one for one in self._answers if one.key != answer.key or (sent_us is None and not one.is_over)]
         self._answers.append(answer)
         return answer
 

@@ -15,7 +15,8 @@ Guarantees
   (:class:`NoForwarder`), before it takes the files.
 - **In order.** A topic with several partitions has no order, so it is refused. So is a compacted topic: Kafka keeps
   only the newest message of a key, and all signals of a pipeline have one key. Both are checked again every minute,
-  because they can be altered. ``submitted_us`` of the files grows with the offset.
+  because they can be altered. ``submitted_us`` of the files grows with the offset, and is that of signals that are
+  sent when they are forwarded.
 - **An inbox without a position begins at the topic's end**: earlier messages were for another stream. So does another
   topic. Spark begins a stream several times before its first batch is committed, so a planner removes no position.
 - **Kafka may be unavailable, or not know the topic.** The stream continues; only signals wait. A separate thread
@@ -40,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.carrier import ControlFile, ControlFolder, signal_path
 from headgate.config import SignalTopicConfig
 from headgate.control._kafka_client import KafkaCluster, Refusals
-from headgate.control._signals import outside_signal
+from headgate.control._signals import outside_signal, sending_us
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
 from headgate.extras import require_extra
 from headgate.parsing import parse_json
@@ -204,8 +205,6 @@ class _Cursor:
     """All messages before it were forwarded."""
     until: int
     """Messages before it may have been."""
-    submitted_us: int
-    """``submitted_us`` of the last file."""
 
     def store(self, inbox: ControlFolder) -> _Cursor:
         """Write the file."""
@@ -315,20 +314,19 @@ class SignalForwarder:
         """Write a file for each message to this pipeline, then the position behind all messages."""
         ours = [(_name(self._topic.topic, one.offset), one.signal) for one in messages if one.signal is not None]
         keys = [one.key for one in messages if one.signal is None]
-        last_us = cursor.submitted_us
         if ours:
-            last_us = max(last_us, time.time_ns() // 1000) + len(ours)
-            self._record(cursor.offset, until=self._next, submitted_us=last_us)
-        for number, (name, signal) in enumerate(ours, 1):
-            self._inbox.write(signal_path(name), {**signal, "submitted_us": last_us - len(ours) + number})
+            self._record(cursor.offset, until=self._next)
+            first_us = sending_us(self._inbox)
+            for number, (name, signal) in enumerate(ours):
+                self._inbox.write(signal_path(name), {**signal, "submitted_us": first_us + number})
         if self._next != cursor.offset:
-            self._record(self._next, submitted_us=last_us)
+            self._record(self._next)
         if keys:
             some = ", ".join(tuple(dict.fromkeys(keys))[:_REPORTED_KEYS])
             log.info("topic messages with signals for other pipelines ignored: %d (%s)", len(keys), some)
 
-    def _record(self, offset: int, *, until: int | None = None, submitted_us: int = 0) -> _Cursor:
-        cursor = _Cursor(self._topic.topic, offset, offset if until is None else until, submitted_us)
+    def _record(self, offset: int, *, until: int | None = None) -> _Cursor:
+        cursor = _Cursor(self._topic.topic, offset, offset if until is None else until)
         self._cursor = cursor.store(self._inbox)
         return cursor
 

@@ -9,22 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.carrier import ABSENT, ControlFolder, check_names
+from headgate.carrier import ABSENT, check_names
 from headgate.config import Mistakes, PipelineConfig, SourceConfig
 from headgate.control import check_filter
-from headgate.errors import (
-    AccessError,
-    BinlogPurgedError,
-    ConfigError,
-    ConnectError,
-    DefiniteServerError,
-    HeadgateError,
-)
+from headgate.errors import AccessError, BinlogPurgedError, ConfigError, ConnectError, DefiniteServerError
 from headgate.extras import require_extra
-from headgate.lake import Lake, Place, Places
+from headgate.lake import Lake, Place, Places, find_newest
 from headgate.names import lower_name, quote_name
 from headgate.positions import check_kind, parse_position, parse_start, read_executed
-from headgate.status import read_status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,12 +128,12 @@ def _check_messages(config: PipelineConfig) -> None:
 
 
 def followed_tables(lake: Lake) -> Collection[str]:
-    """Return the tables that pipelines into this lake have followed, from the status if readable; without Spark."""
-    try:
-        status = read_status(ControlFolder(lake.inbox))
-    except (HeadgateError, OSError):
-        status = None  # damaged, or of another version: the run replaces it
-    return () if status is None else status.tables.keys()
+    """Return the tables that pipelines into this lake have followed, by the ledger; without Spark.
+
+    :raises TargetError: the ledger cannot be read.
+    """
+    row = find_newest(lake)
+    return () if row is None else row.tables.keys()
 
 
 def check_texts(config: PipelineConfig) -> None:
@@ -231,7 +223,6 @@ def check_log(config: PipelineConfig, lake: Lake) -> None:
     :raises BinlogPurgedError: the server has purged some of it.
     """
     from headgate.delta import files_of
-    from headgate.lake import find_newest
     from headgate.mysql import Connection
 
     is_read_again = config.source.snapshot_mode in ("when_needed", "always")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, SinkTables, sent_at
+from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, SinkTables, sent_at, signal_id
 from headgate.catalog import TablePatterns, exact_pattern
-from headgate.control import inbox_files
+from headgate.control import SignalAnswer, SignalKey, inbox_files
 from headgate.decide import Decision
 from headgate.lake import State, TableState, short_name
 from headgate.positions import NOTHING, Position, parse_position
@@ -24,6 +24,8 @@ class PlannerMessages:
     def __init__(self, inbox: ControlFolder) -> None:
         self._inbox = inbox
         self._recorded: SinkTables | None = None
+        self._over: frozenset[SignalKey] = frozenset()
+        """Signals that were over at the last look into the inbox."""
         self._has_position = False
 
     def pending_rereads(self) -> TablePatterns | None:
@@ -53,22 +55,36 @@ class PlannerMessages:
                 resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread_reason)
                 self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot, planned_us)
 
-    def hand_back(self, batch: Batch, states: Mapping[str, TableState], slots: int = 0) -> None:
-        """Report the results of a batch that the ledger has.
+    def hand_back(
+        self, batch: Batch, states: Mapping[str, TableState], answers: Iterable[SignalAnswer], slots: int = 0
+    ) -> None:
+        """Report the results of a batch that the ledger has, and remove the signals that are done.
 
         :param states: all tables after it.
+        :param answers: to users' signals, after it.
         :param slots: how many tasks Spark runs at once now; 0: unknown.
         """
-        self._report_finished(states, slots)
-        signals = self._inbox.signals() if batch.header.actions else {}
-        for action in batch.header.actions:
-            name = action.get("file") or action["id"]
-            # One that was sent at another time has replaced the signal that the batch took, and waits for a batch.
-            if name in signals and sent_at(signals[name]) == action.get("sent_us") and not action.get("late"):
-                self._inbox.remove_signal(name)
+        self._report_finished(states, paused=batch.header.paused, slots=slots)
+        self._remove_done(batch.header.actions, {one.key: one.is_over for one in answers})
         if (end := self._end(batch)) is not None:
             self._inbox.record_hint(end)
             self._has_position = True
+
+    def _remove_done(self, actions: Sequence[Mapping[str, Any]], is_over: Mapping[SignalKey, bool]) -> None:
+        """Remove the signals that a batch took, and those that are over with it. One that requests tables stays until
+        then: a stream that has lost its checkpoint takes it again.
+        """
+        over = frozenset(key for key, is_one in is_over.items() if is_one)
+        if not actions and over == self._over:
+            return
+        taken = {one.get("file") or one["id"]: one.get("sent_us") for one in actions if not one.get("late")}
+        for name, signal in self._inbox.signals().items():
+            sent_us = sent_at(signal)
+            is_known = is_over.get((signal_id(name, signal), sent_us)) if sent_us is not None else None
+            # One that was sent at another time has replaced the signal that the batch took, and waits for a batch.
+            if is_known or (is_known is None and name in taken and taken[name] == sent_us):
+                self._inbox.remove_signal(name)
+        self._over = over
 
     def _end(self, batch: Batch) -> End | None:
         """Return the position to record; None if the recorded one stays.
@@ -91,17 +107,18 @@ class PlannerMessages:
         :param states: the tables in the last ledger row.
         """
         if self._inbox.hint() is not None:
-            self._report_finished(states)
+            self._report_finished(states, paused=self._inbox.sink_tables().paused)
 
-    def _report_finished(self, states: Mapping[str, TableState], slots: int = 0) -> None:
+    def _report_finished(self, states: Mapping[str, TableState], *, paused: bool, slots: int = 0) -> None:
         # For the planner, suspended tables are finished too: their re-read was requested. It must know which ones wait:
         # a request finds nothing to read while the account cannot see its table. A stream that has lost its checkpoint
-        # has lost the requests that it took, too, the patterns that left tables out, and the windows of those that
-        # settle.
+        # has lost the requests that it took, too, the patterns that left tables out, the windows of those that
+        # settle, and whether a signal has paused reading.
         tables = SinkTables(
             frozenset(table for table, state in states.items() if state.is_read or state.is_suspended),
             frozenset(table for table, state in states.items() if state.state in _READ_AGAIN),
             frozenset(table for table, state in states.items() if state.state == State.SETTLING),
+            paused,
             slots,
         )
         if tables != self._recorded:

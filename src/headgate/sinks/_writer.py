@@ -296,7 +296,7 @@ class BatchWriter:
         self.progress.applies(batch)
         before = self.ledger.tables()
         if self.ledger.has(batch.header.epoch, batch.header.start_epoch):
-            self._planner_messages.hand_back(batch, before, spark.sparkContext.defaultParallelism)
+            self._planner_messages.hand_back(batch, before, self._open().answers, spark.sparkContext.defaultParallelism)
             report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
             return replace(report, merged=self._shown(), answers=self._open().answers)
         self.ledger.fence(batch.header.epoch)
@@ -332,7 +332,7 @@ class BatchWriter:
         self._has_written = True
         self._other_layout.clear()
         committed_us = time.time_ns() // 1000
-        self._planner_messages.hand_back(batch, states, spark.sparkContext.defaultParallelism)
+        self._planner_messages.hand_back(batch, states, row.snapshots.answers, spark.sparkContext.defaultParallelism)
         self.upkeep.note(row, self.ledger.version)
         self.upkeep.commit_pending_internal(self.ledger)
         report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())

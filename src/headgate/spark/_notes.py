@@ -50,7 +50,7 @@ class Notes:
     cuts: tuple[Cut, ...] = ()
     """Positions that divide the batch's range of the log between tasks, in log order."""
     taken: tuple[str, ...] = ()
-    """Signals taken into a plan whose files may still exist."""
+    """Signals taken into a plan whose files may still exist: some stay until their tables are read."""
     sent: Mapping[str, int] = field(default_factory=dict)
     """When these signals were sent, if known: a file with another time is another signal."""
     actions: tuple[Mapping[str, Any], ...] = ()
@@ -75,7 +75,7 @@ class Notes:
 
     def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
         """Return whether the signal of this name is another one than the one in ``taken``, which is done."""
-        return name in self.sent and name in signals and sent_at(signals[name]) != self.sent[name]
+        return name in signals and sent_at(signals[name]) != self.sent.get(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

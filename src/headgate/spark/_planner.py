@@ -224,15 +224,6 @@ class Planner:
         self._control.record_moved(end.epoch, end.planned_us)
         return True
 
-    def finished(self, end: SourceOffset) -> None:
-        """Remove the files of a finished batch's signals."""
-        if self._control is not None:
-            notes = Notes.from_dict(end.signals)
-            signals = self._control.signals() if notes.sent else {}
-            for name in notes.taken:
-                if not notes.is_another(name, signals):
-                    self._control.remove_signal(name)
-
     def _retried(self, work: Callable[[], _T]) -> _T:
         """Return ``work()``, retried: Spark ends a query when its planner raises."""
         begun = self._clock()
@@ -299,6 +290,7 @@ class Planner:
                 plan.enqueue(names, definitions, blocking=self._options.snapshot_cut == "start")
             for table in self._stale(resumed=resumed is not None):
                 plan.read_from_start(table)
+            plan.paused = resumed is not None and self._control is not None and self._control.sink_tables().paused
         plan.initial = str(had) if plan.reads.pending() else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:

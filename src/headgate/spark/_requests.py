@@ -39,9 +39,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from headgate.carrier import Redo, Settle, parse_request, sent_at, signal_path, signal_type
+from headgate.carrier import Redo, Settle, parse_request, sent_at, signal_id, signal_path, signal_type
 from headgate.catalog import TablePatterns, as_globs
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
@@ -114,7 +113,7 @@ def take_signals(
     for name, signal in signals.items():
         if name in plan.taken:
             continue
-        action: dict[str, Any] = {"id": _signal_id(name, signal), "type": signal_type(signal), "tables": []}
+        action: dict[str, Any] = {"id": signal_id(name, signal), "type": signal_type(signal), "tables": []}
         if action["id"] != name:
             action["file"] = name
         when_us = sent_at(signal)
@@ -126,12 +125,6 @@ def take_signals(
             action["error"] = error.message
         plan.taken.append(name)
         plan.actions.append(action)
-
-
-def _signal_id(name: str, signal: Mapping[str, Any]) -> str:
-    """Return the signal's id, else the unquoted name of its file."""
-    value = signal.get("id")
-    return value if isinstance(value, str) and value else unquote(name)
 
 
 def _take(

@@ -200,8 +200,7 @@ class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailabl
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Finish a batch that Spark has committed."""
-        self._get_planner().finished(SourceOffset.from_json(end))
+        """Do nothing: the sinks have finished the batch."""
 
     def stop(self) -> None:
         """Release nothing: the connection ends with the process."""

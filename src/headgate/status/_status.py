@@ -13,11 +13,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder, sent_at, signal_type
+from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder, sent_at, signal_id, signal_type
 from headgate.control import OUTCOMES, SignalAnswer, SignalState
 from headgate.errors import TargetError
 from headgate.lake import SUSPENDED, TROUBLED, State
@@ -466,7 +465,7 @@ def _waiting_signals(inbox: ControlFolder, status: Status | None) -> tuple[Signa
     seen_us = time.time_ns() // 1000 if status is None else status.updated_us
     waiting = []
     for name, signal in inbox.signals().items():
-        sent_us, kind, identity = sent_at(signal), signal_type(signal), str(signal.get("id") or unquote(name))
+        sent_us, kind, identity = sent_at(signal), signal_type(signal), signal_id(name, signal)
         if kind not in SINK_SIGNALS and (identity, sent_us) not in known:
             at_us, problem = seen_us if sent_us is None else sent_us, signal.get("problem")
             reason = None if problem is None else str(problem)

@@ -52,9 +52,10 @@ VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 """obstore's text of a store's answer."""
-_PASSING_STATUS: Final = frozenset({408, 425, 429})
-_EXPIRED: Final = ("ExpiredToken", "RequestTimeTooSkewed")
-"""Refusals that end once credentials are renewed or the clock is right."""
+_PASSING_STATUS: Final = frozenset({408, 409, 425, 429})
+"""409: another request changes the same file (Amazon S3, "Error responses", ``OperationAborted``)."""
+_PASSING: Final = ("ExpiredToken", "IncompleteBody", "RequestTimeout", "RequestTimeTooSkewed")
+"""Other refusals that end: once credentials are renewed, the clock is right, or all of a request arrives."""
 _RETRIES: Final = 4
 _REQUEST_SECONDS: Final = 60
 """Time after which a request without progress is given up: until its answer begins, so until it is sent, and between
@@ -115,8 +116,8 @@ def open_client(path: str) -> tuple[ObjectStore, str]:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Convert obstore's errors in the block; a file that is missing stays a FileNotFoundError, and one that exists is a
-    FileExistsError. Errors of local files stay as they are, if ``path`` is local.
+    """Convert obstore's errors in the block; FileNotFoundError and FileExistsError stay. Errors of local files stay as
+    they are, if ``path`` is local.
 
     :raises StoreUnavailableError: the store does not answer, or not now.
     :raises TargetError: it refuses: no such bucket, access denied, wrong credentials.
@@ -130,12 +131,10 @@ def store_errors(path: str) -> Iterator[None]:
         yield
     except (FileExistsError, FileNotFoundError):
         raise
-    except exceptions.AlreadyExistsError:
-        raise FileExistsError(path) from None
     except (exceptions.BaseError, OSError) as error:
         text = " ".join(str(error).partition("\n\nDebug source")[0].split())
         refusals = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, exceptions.NotSupportedError)
-        is_refusal = not any(one in text for one in _EXPIRED) and (isinstance(error, refusals) or _is_refusal(text))
+        is_refusal = not any(one in text for one in _PASSING) and (isinstance(error, refusals) or _is_refusal(text))
         raise (TargetError if is_refusal else StoreUnavailableError)(f"{path} cannot be reached: {text}") from None
 
 

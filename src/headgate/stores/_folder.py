@@ -155,8 +155,8 @@ class Folder(ABC):
     @abstractmethod
     def new_file(self, name: str, data: bytes, *, first: bool = False) -> AbstractContextManager[Callable[[], None]]:
         """Prepare a whole file; return what creates it if none of that name exists, and may be repeated. Of several
-        writers one succeeds. It raises ``FileExistsError`` if one exists, perhaps because an earlier request of the
-        same call has created it. After any other exception the file may exist, or be created later.
+        writers one succeeds. It raises ``FileExistsError`` if one exists, or is being created, perhaps by an earlier
+        request of the same call. After any other exception the file may exist, or be created later.
 
         :param first: it is the first file of its folder: the folders above are synced, too.
         :raises OSError: the file cannot be prepared.
@@ -293,9 +293,14 @@ class _StoreFolder(Folder):
 
     def _put_new(self, name: str, data: bytes) -> None:
         """Put a file by a conditional request, which the store decides."""
+        from obstore.exceptions import AlreadyExistsError
+
         with _put_errors(self.path):
             client, path = self._open(name, Operation.PUT)
-            client.put(path, data, mode="create", use_multipart=False)
+            try:
+                client.put(path, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                raise FileExistsError(path) from None
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError), store_errors(self.path):

@@ -78,6 +78,18 @@ def crash(*_: object) -> None:
     raise Crash
 
 
+def test_a_table_that_is_dropped_while_no_run_follows_it(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    """The ledger knows that it was followed; ``status.json`` is for people, and may be gone."""
+    kept, dropped = runs.table("kept"), runs.table("dropped")
+    runs.tables = f'["{kept}", "{dropped}"]'
+    runs.run()
+    runs.do("DROP TABLE dropped")
+    Path(runs.inbox.path, "status.json").unlink()
+    runs.run()
+    assert f"there is no table {dropped} on the server" in caplog.text
+    assert (runs.state(kept), runs.state(dropped)) == ("live", "dropped")
+
+
 def test_tables_whose_life_ends_are_no_alarm(runs: Runs, tmp_path: Path) -> None:
     """One is stopped and then left out, while nothing happens at the source; one is dropped, one gets another name, and
     gh-ost's and pt-online-schema-change's helpers come and go.

@@ -139,7 +139,7 @@ def test_messages_that_are_gone_and_topics_made_anew(
         for name in inbox.signals():
             inbox.remove_signal(name)
         forwarder.close()
-        inbox.write("forwarded.json", {"topic": kafka_topic, "offset": 99, "until": 99, "submitted_us": 0})
+        inbox.write("forwarded.json", {"topic": kafka_topic, "offset": 99, "until": 99})
         forwarder.forward(wait=True)
         assert names(inbox, kafka_topic) == [2, 3]
         assert "was recreated" in caplog.text
