@@ -109,9 +109,11 @@ class FileRemover:
         self._listed_version = self._log_from = -1
         self._has_failed = False
 
-    def expect_orphans(self) -> None:
-        """List the folder again when files of now are old enough to be removed."""
-        self._changed_at = time.time()
+    def retire(self, logs: Sequence[str]) -> Iterator[None]:
+        """Remove files of successors' logs, and list the folder again when the other files are old enough to go."""
+        if logs:
+            self._changed_at = time.time()
+            yield from self._remove(logs)
 
     def follow(self, oldest: int) -> Iterator[None]:
         """Read the commits since the last call.
