@@ -42,6 +42,12 @@ def test_matches(patterns: list[str], db: str, table: str, wanted: bool) -> None
     assert TablePatterns(patterns).matches(db, table) is wanted
 
 
+def test_patterns_without_a_match() -> None:
+    patterns = TablePatterns(["shop.*", "shop.odrers", "!shop.tmp_*", "logs.*"])
+    assert patterns.unmatched(["shop.orders", "shop.items"]) == ["shop.odrers", "logs.*"]
+    assert patterns.unmatched([]) == ["shop.*", "shop.odrers", "logs.*"]
+
+
 @pytest.mark.parametrize(
     ("patterns", "db", "possible"),
     [

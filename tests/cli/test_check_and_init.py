@@ -226,6 +226,9 @@ def test_init_writes_a_file_that_a_run_takes(tmp_path: Path) -> None:
     assert (code, f"{file} exists already; --force overwrites it" in err) == (2, True)
     assert run(server, *words, "--force", "-t", "d.u")[0] == 0
     assert (load_config(file).source.tables, file.read_text() == written) == (("d.u",), False)
+    code, out, err = run(server, *words, "--force", "-t", "d.u", "-t", "e.*")
+    assert (code, err) == (0, "warning: no table matches e.* yet: check the spelling (case counts) and the grants\n")
+    assert load_config(file).source.tables == ("d.u", "e.*")
 
 
 @pytest.mark.parametrize(

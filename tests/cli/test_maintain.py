@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from headgate.cli import _maintain, app
+from headgate.delta import files_of
 from tests.upkeep.test_maintain import written
 
 FILE = """
@@ -39,6 +41,27 @@ def test_what_is_done_and_what_it_comes_to(tmp_path: Path, capsys: pytest.Captur
     assert done[1].endswith("left: 19 files, 0.0 MB")
     assert done[-2].startswith("all tables: ")
     assert done[-1].startswith("at the rate of the last hour (")
+    assert len(made.files("shop.t")) == 5
+
+
+def test_files_that_cannot_be_removed_are_no_success(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = written(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(files_of(made.lake.current("shop.t"))), "delete", refuse)
+        assert run(made.lake.path, tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "8 files could not be removed: see the warnings, then repeat it\n" in out
+    assert sum("cannot be removed: Permission denied" in record.message for record in caplog.records) == 8
+    assert run(made.lake.path, tmp_path) == 0
     assert len(made.files("shop.t")) == 5
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headgate.carrier import ControlFolder
 from headgate.catalog import Column, TableDef, TableStats
 from headgate.cli import app
 from headgate.lake import Lake
 from headgate.mysql import Connection
 from tests.lake.tables import make_table
+from tests.ui.status import put
 
 ID = Column("id", "int", nullable=False)
 TABLES = [*(TableDef("shop", name, (ID,), (0,)) for name in ("fed", "new", "plain")), TableDef("shop", "t", (ID,))]
@@ -113,3 +115,10 @@ def test_what_the_tables_cost(printed: Printed, monkeypatch: pytest.MonkeyPatch)
     out = printed("current")
     assert f"{kept}, with a batch every 10 s:\n  if one table changes in each batch: at most 10,800, of " in out
     assert "at most 30,240, of 51 MB or more; a day 362,016 PUT and LIST, 566,784 GET\n" in out
+
+
+def test_a_run_that_goes_on_prevents_another(printed: Printed, tmp_path: Path) -> None:
+    assert printed("current").splitlines()[-1].startswith("nothing prevents a run; next: headgate run ")
+    put(ControlFolder(str(tmp_path / "lake/_headgate/inbox")))
+    verdict = f"nothing but the present run of shop prevents one: end it, then headgate run {tmp_path}/shop.toml"
+    assert printed("current").splitlines()[-1] == verdict

@@ -318,3 +318,14 @@ def test_the_last_changes_of_a_bootstrap_are_printed_before_it_counts(monkeypatc
         printer.on_stop_bootstrap = client.stop
         client.run()
     assert [json.loads(line)["key"] for line in printed] == [7, 2]
+
+
+def test_an_interrupt_before_all_requested_windows_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor if the client ends in order, as it does between two windows."""
+
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for run_client in (interrupted, lambda _: None):
+        monkeypatch.setattr("headgate.relay.client.RelayClient.run", run_client)
+        assert run("consume", "http://127.0.0.1:1", "--windows", "2") == (130, "", "interrupted\n")

@@ -99,9 +99,9 @@ def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "name a signal (execute-snapshot,"),
+        ([], "name a signal (execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot, log), or use --json"),
         (["dance"], "'dance' is not one of"),
-        (["execute-snapshot"], 'no "data-collections"'),
+        (["execute-snapshot"], "execute-snapshot needs tables: add --tables PATTERN, such as 'shop.orders'"),
         (["execute-snapshot", "shop.a"], "tables are named with --tables"),
         (["execute-snapshot", "-t", r"a\.b"], "patterns are globs, not regular expressions: shop.orders"),
         (["execute-snapshot", "-t", "a.b", "--condition", "x"], "expected PATTERN:SQL"),

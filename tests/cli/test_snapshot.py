@@ -139,6 +139,7 @@ def test_a_watermark_is_committed_after_the_end_of_the_log_was_taken() -> None:
     [
         (["-t", "shop.*"], 2, "no table matches shop.*: the account lacks SELECT: GRANT SELECT ON `shop`.* TO"),
         (["-t", "d.odrers"], 2, "no table matches d.odrers: check the spelling (case counts)"),
+        (["-t", "d.*", "-t", "d.odrers"], 2, "no table matches d.odrers: check the spelling (case counts)"),
         (["-t", "d.t", "--watermark", "signal-table"], 2, "--watermark signal-table needs --signal-table DB.TABLE"),
         (["-t", "nodot"], 2, "not a table pattern"),
         (["-t", "d.t", "--rules", "none.toml"], 2, "cannot be read"),

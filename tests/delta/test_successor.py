@@ -23,7 +23,7 @@ from headgate.delta import (
     data_files_in,
     new_successor,
     restoration,
-    retire_successor,
+    successor_log,
     successors,
     take_over,
     write_files,
@@ -135,8 +135,8 @@ def test_files_of_a_successor_belong_to_the_table_once_it_is_retired(tmp_path: P
     assert [file.name for file in data_files_in(folder)] == []
     assert successors(folder, 4) == []
     assert successors(folder, 5) == successors(folder, 6) == [name]
-    assert retire_successor(folder, name)
-    assert not retire_successor(folder, name)
+    for file in successor_log(folder, name):
+        Path(folder, file).unlink()
     assert [file.name for file in data_files_in(folder)] == [f"{name}/a.parquet"]
 
 
@@ -161,7 +161,8 @@ def test_files_of_a_successor_stay_while_it_is_being_built_although_the_table_ha
     (file,) = built.refresh().files.values()
     assert history.version == 2
     assert history.unneeded(2) == []
-    retire_successor(folder, name)
+    for of_log in successor_log(folder, name):
+        Path(folder, of_log).unlink()
     assert history.unneeded(2) == [f"{name}/{file.name}"]
 
 

@@ -77,7 +77,7 @@ def test_lag() -> None:
 
 
 def test_freshness() -> None:
-    def text(freshness: FreshnessStatus) -> str:
+    def text(freshness: FreshnessStatus, rows: float = 0.0) -> str:
         return figures_text(
             Status(
                 pipeline="p",
@@ -88,10 +88,13 @@ def test_freshness() -> None:
                 state="running",
                 lag=LagStatus(seconds=0.0),
                 freshness=freshness,
+                rows_per_second=rows,
             )
         )
 
     assert text(FreshnessStatus(changes=9)) == "lag 0.0 s, 0.0 changes/s"
+    assert text(FreshnessStatus(), rows=0.05) == "lag 0.0 s, 0.0 changes/s", "three rows in a minute"
+    assert text(FreshnessStatus(), rows=0.6) == "lag 0.0 s, 0.0 changes/s, 1 rows/s read"
     assert text(FreshnessStatus(p50=0.84, p99=61.0)) == "lag 0.0 s, freshness p50 0.8 s, p99 1 min 1 s, 0.0 changes/s"
 
 

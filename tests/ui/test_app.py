@@ -199,6 +199,7 @@ def test_plots_are_there_if_the_pipeline_ran_lately(inbox: ControlFolder, app: A
         ({"updated_us": 1}, "shop not running"),
         ({"state": "stopped"}, "shop stopped"),
         ({"state": "stopped"}, "lag at most 12 s in ten minutes"),
+        ({"state": "stopped", "paused": True}, "reading tables is paused"),
         (
             {"activity": reading(), "index": {"tables_building": 1, "bytes_on_disk": 240_000_000}},
             "building key indexes of 1 table, 240 MB on disk",

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from headgate.delta import Fold, TableLog, prepare_fold
+from headgate.delta import Fold, Snapshot, TableLog, creation, new_successor, prepare_fold
 from headgate.errors import ConfigError
 from headgate.files import try_lock
 from headgate.lake import Lake
 from headgate.upkeep import Amount, Maintained, Maintenance
 from headgate.upkeep import _maintain as maintain_module
+from tests.delta.commits import commit
 from tests.upkeep.test_upkeep import HOUR, NAME, STILL, Written, ended
 
 __all__ = ["ended"]  # a fixture of all tests here: threads end
@@ -58,6 +59,18 @@ def test_what_goes_and_what_stays(tmp_path: Path) -> None:
     assert [one.folded for one in again.values()] == [0, 0, 0]
     assert again["shop/t"].removed == Amount()
     made.check(made.rows[-5:])
+
+
+def test_the_log_of_a_retired_successor_is_counted(tmp_path: Path) -> None:
+    made = written(tmp_path)
+    successor = f"{made.lake.current(NAME)}/{new_successor(epoch=5)}"
+    commit(successor, Snapshot(), creation('{"type": "struct", "fields": []}', {}), "CREATE TABLE", {}, blind=True)
+    _, planned = maintain(made, dry=True)
+    assert [*Path(successor, "_delta_log").iterdir()]
+    _, done = maintain(made)
+    assert not [*Path(successor, "_delta_log").iterdir()]
+    assert done["shop/t"].removed.files == planned["shop/t"].removed.files == 9
+    assert done["shop/t"].removed + done["shop/t"].after == done["shop/t"].before
 
 
 def test_while_a_run_goes_on_files_are_removed_only(tmp_path: Path) -> None:

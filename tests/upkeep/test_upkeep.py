@@ -292,6 +292,15 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
     made.upkeep.close()
 
 
+def test_versions_within_the_retention_stay_if_a_clock_was_set_back_meanwhile() -> None:
+    kept, rows = RetainedVersions(), [(9, 1), (10, 2), (2, 3), (11, 4)]
+    for hour, version in rows:
+        kept.add(hour * HOUR, {"t": version}, {})
+    assert [kept.oldest("t", hour * HOUR) for hour in (5, 9.5, 11)] == [1, 1, 4]
+    kept.forget(5 * HOUR)
+    assert kept.oldest("t", 5 * HOUR) == 1
+
+
 def test_what_a_merged_table_showed_is_kept_for_the_whole_retention() -> None:
     """Its files are needed by rows of the ledger that are newer than the versions of the tables that it shows."""
     kept, loaded = RetainedVersions(), RetainedVersions()

@@ -61,6 +61,12 @@ class TablePatterns:
         named = [name for name in listed.patterns if _WILD.isdisjoint(name) and listed.matches(*name.split(".", 1))]
         return cls([*rules, *(name for name in named if name.split(".", 1)[1].startswith("_"))])
 
+    def unmatched(self, names: Iterable[str]) -> list[str]:
+        """Return the patterns that should select tables, and match none of these names ``db.table``."""
+        parts = [name.split(".", 1) for name in names]
+        selecting = ((one, TablePatterns([one])) for one in self.patterns if not one.startswith("!"))
+        return [one for one, alone in selecting if not any(alone.matches(db, table) for db, table in parts)]
+
     def left_out(self, names: Iterable[str]) -> list[str]:
         """Return those of the names ``db.table`` that these patterns select and a pipeline with them does not follow:
         see :meth:`following`.

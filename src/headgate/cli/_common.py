@@ -46,6 +46,7 @@ __all__ = [
     "patterns_of",
     "printed_policies",
     "warn",
+    "warn_unmatched",
     "write_lines",
     "write_text",
 ]
@@ -179,15 +180,25 @@ def printed_policies(rules: Path | None, connection: Connection, patterns: Table
     return policies
 
 
-def no_match(patterns: TablePatterns, connection: Connection) -> ConfigError:
+def no_match(patterns: Sequence[str], connection: Connection) -> ConfigError:
     """Return the error for patterns that match no table visible to the account."""
+    from headgate.catalog import TablePatterns
     from headgate.mysql import missing_select
 
-    named = ", ".join(patterns.patterns)
-    grants = missing_select(connection, patterns.literal_databases())
+    named = ", ".join(patterns)
+    grants = missing_select(connection, TablePatterns(patterns).literal_databases())
     spelling = "check the spelling (case counts)"
     reason = f"the account lacks SELECT: {grants} or {spelling}" if grants else spelling
     return ConfigError(f"no table matches {named}: {reason}")
+
+
+def warn_unmatched(patterns: TablePatterns, names: Iterable[str]) -> None:
+    """Warn about patterns without a table: theirs may be created later, have been dropped, or are misspelt.
+
+    :param names: ``db.table`` of those that match.
+    """
+    if missing := patterns.unmatched(names):
+        warn(f"no table matches {', '.join(missing)} yet: check the spelling (case counts) and the grants")
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -141,11 +141,13 @@ def command(
     store = None if checkpoints is None else CheckpointFile(checkpoints, name)
     shared |= {} if every is None else {"checkpoint_seconds": every}
     client: RelayClient
-    lines = _Lines(write_lines)
-    printer = lines.printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
+    lines = _Lines(write_lines, windows)
+    printer = lines.printer(stop=lambda: client.stop())  # noqa: PLW0108 - it is assigned below
     client = RelayClient(urls, sources or (), printer, store, **shared)
-    with until_interrupt(), _output_errors(lines), on_interrupt(client.stop):
+    with until_interrupt() if windows is None else nullcontext(), _output_errors(lines), on_interrupt(client.stop):
         client.run()
+    if lines.windows_left:
+        raise KeyboardInterrupt
 
 
 def _consume_in_group(
@@ -219,16 +221,19 @@ class _WindowLines:
 
 
 class _Lines:
-    """Output of consumers."""
+    """Output of consumers.
 
-    def __init__(self, write: Callable[[Iterable[str]], None]) -> None:
-        self.write = write
+    :param windows: how many windows to print; None: without end.
+    """
+
+    def __init__(self, write: Callable[[Iterable[str]], None], windows: int | None = None) -> None:
+        self.write, self.windows_left = write, windows
         self.error: Exception | None = None
         """The error that ended the output."""
 
-    def printer(self, partition: int | None = None, *, stop: Any = None, windows: int | None = None) -> Any:
+    def printer(self, partition: int | None = None, *, stop: Any = None) -> Any:
         """Return a consumer that prints whole windows."""
-        return _printer(self, partition, stop, windows)
+        return _printer(self, partition, stop)
 
 
 @contextmanager
@@ -241,13 +246,12 @@ def _output_errors(lines: _Lines) -> Iterator[None]:
             raise lines.error
 
 
-def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None, windows: int | None) -> Consumer:
+def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None) -> Consumer:
     from headgate.relay.client import Consumer, Result
 
     class Printer(Consumer):
         def __init__(self) -> None:
             self._open_window = _WindowLines()
-            self._windows_left = windows
             self._last_warning = ""
 
         def _write(self, write: Callable[[_T], None], what: _T) -> Result:
@@ -270,8 +274,8 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
         def on_end_data_event_sequence(self, scn: int) -> Result:
             del scn
-            if self._windows_left is not None:
-                self._windows_left -= 1
+            if out.windows_left is not None:
+                out.windows_left -= 1
             return self._print()
 
         def on_rollback(self, scn: int) -> None:
@@ -295,7 +299,7 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
         def on_checkpoint(self, scn: int) -> None:
             del scn
-            if self._windows_left == 0 and stop is not None:
+            if out.windows_left == 0 and stop is not None:
                 stop()
 
     return Printer()

@@ -20,6 +20,7 @@ from headgate.cli._common import (
     connection_settings,
     no_match,
     patterns_of,
+    warn_unmatched,
     write_text,
 )
 from headgate.errors import ConfigError
@@ -70,7 +71,7 @@ def command(
         definitions = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
         if not definitions:
-            raise no_match(patterns, connection)
+            raise no_match(patterns.patterns, connection)
     chosen = (
         list(patterns.patterns)
         if tables
@@ -86,6 +87,7 @@ def command(
         ]
     )
     parse_config(text, where=str(output))
+    warn_unmatched(patterns, [table.full_name for table in definitions])
     with file_errors(f"{output} cannot be written"):
         output.write_text(text, encoding="utf-8")
     write_text(

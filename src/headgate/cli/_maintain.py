@@ -38,6 +38,8 @@ def maintain(
     The last lines estimate the size in a week, if the last hour of the ledger continues: the growth of the rows in a
     week, and the files that batches leave behind in target.retention_hours.
 
+    The exit code is 1 if a file could not be removed; a warning names each.
+
     Examples:
       headgate maintain pipeline.toml
       headgate maintain pipeline.toml --dry-run
@@ -56,7 +58,7 @@ def maintain(
     else:
         write_text(_line(one, dry=dry_run) for one in done)
     write_text(_conclusion(config, work, done, dry=dry_run))
-    return 0
+    return 1 if any(one.failures for one in done) else 0
 
 
 def _print_table(done: list[Maintained], *, dry: bool) -> None:
@@ -78,9 +80,13 @@ def _line(one: Maintained, *, dry: bool) -> str:
 
 
 def _conclusion(config: PipelineConfig, work: Maintenance, done: list[Maintained], *, dry: bool) -> list[str]:
+    from headgate.status import counted
+
     before, after, removed = (_sum([getattr(one, name) for one in done]) for name in ("before", "after", "removed"))
     would = "would be " if dry else ""
     lines = [f"all tables: {_text(before)}; {would}removed: {_text(removed)}; left: {_text(after)}"]
+    if failures := sum(one.failures for one in done):
+        lines.append(f"{counted(failures, 'file')} could not be removed: see the warnings, then repeat it")
     if work.busy is not None:
         lines.append(f"the lake is being written by {work.busy}, which folds small files itself")
     weeks = [one.week for one in done if one.week is not None]

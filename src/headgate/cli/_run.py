@@ -102,7 +102,7 @@ def run(
         print_plan(config, resnapshot or (), all_columns=log_level is LogLevel.debug)
         check_java()
         _check_page(config, pipeline)
-        write_lines([f"nothing prevents a run; next: headgate run {pipeline}"])
+        write_lines([_verdict(config, pipeline)])
         return
 
     from headgate.catalog import TablePatterns
@@ -125,6 +125,17 @@ def run(
         raise HeadgateError(unread)
     if not completed:
         raise HeadgateError(f"stopped before {'everything' if once else 'anything'} was applied; run it again")
+
+
+def _verdict(config: PipelineConfig, file: Path) -> str:
+    """Return what follows from a plan without obstacles: a run may begin, but no second one beside the first."""
+    from headgate.carrier import ControlFolder
+    from headgate.cli._outcome import is_running
+    from headgate.lake import Lake
+
+    if is_running(ControlFolder(Lake.of(config).inbox)):
+        return f"nothing but the present run of {config.name} prevents one: end it, then headgate run {file}"
+    return f"nothing prevents a run; next: headgate run {file}"
 
 
 @contextmanager

@@ -141,12 +141,14 @@ def _from_words(
     :raises ConfigError: something is missing, or does not belong to this signal.
     """
     from headgate.catalog import expressions
-    from headgate.control import SIGNAL_TYPES, parse_signal
+    from headgate.control import parse_signal
 
     if action is None:
-        raise ConfigError(f"name a signal ({', '.join(SIGNAL_TYPES)}), or use --json")
+        raise ConfigError(f"name a signal ({', '.join(Action)}), or use --json")
     if message is not None and action is not Action.log:
         raise ConfigError(f"{action.value} takes no message; tables are named with --tables")
+    if action is Action.execute_snapshot and not tables:
+        raise ConfigError("execute-snapshot needs tables: add --tables PATTERN, such as 'shop.orders'")
     data: dict[str, Any] = {}
     if tables:
         data["data-collections"] = expressions(tables)

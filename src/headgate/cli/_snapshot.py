@@ -129,8 +129,8 @@ def command(
 
     with Connection.open(settings) as connection:
         stats = load_stats(connection.query, patterns)
-        if not stats:
-            raise no_match(patterns, connection)
+        if missing := patterns.unmatched(stats):
+            raise no_match(missing, connection)
         uuid = check_required(connection, kinds=kinds_of_watermark(watermark)).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold, lock_wait_seconds) if watermark == "lock" else None

@@ -20,14 +20,12 @@ from headgate.cli._common import (
     connection_settings,
     patterns_of,
     printed_policies,
-    warn,
+    warn_unmatched,
     write_lines,
 )
 from headgate.cli._interrupt import until_interrupt
 
 if TYPE_CHECKING:
-    from headgate.catalog import TablePatterns
-    from headgate.mysql import Connection
     from headgate.replication import LogItem
 
 __all__ = ["command"]
@@ -69,6 +67,7 @@ def command(
     )
     patterns = patterns_of(tables)
 
+    from headgate.catalog import load_stats
     from headgate.mysql import Connection, check_required
     from headgate.positions import KINDS
     from headgate.replication import start_of
@@ -77,7 +76,7 @@ def command(
         uuid = check_required(connection, kinds=KINDS, ordered=False).server_uuid
         read_before, executed = start_of(connection, start)
         if tables:
-            _warn_missing(connection, patterns)
+            warn_unmatched(patterns, load_stats(connection.query, patterns))
         policies = printed_policies(rules, connection, patterns)
 
     from headgate.replication import DecodeOptions, LogRead, follow, read_range
@@ -93,14 +92,6 @@ def command(
     with nullcontext() if until_current else until_interrupt():
         for lines in _lines(items, output):
             write_lines(lines)
-
-
-def _warn_missing(connection: Connection, patterns: TablePatterns) -> None:
-    """Warn about patterns without a match: their tables may be created later, have been dropped, or are misspelt."""
-    from headgate.catalog import load_stats
-
-    if not load_stats(connection.query, patterns):
-        warn(f"no table matches {', '.join(patterns.patterns)} yet: check the spelling (case counts) and the grants")
 
 
 def _lines(items: Iterable[LogItem], output: Format) -> Iterator[list[str]]:

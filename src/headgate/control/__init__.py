@@ -13,7 +13,6 @@ from headgate.control._kafka_client import KafkaCluster, Refusals
 from headgate.control._log import LogChannel
 from headgate.control._outcomes import OUTCOMES, SignalAnswer, SignalKey, SignalState
 from headgate.control._signals import (
-    SIGNAL_TYPES,
     Condition,
     Outbox,
     Signal,
@@ -30,7 +29,6 @@ from headgate.control._webhook import WebhookChannel
 __all__ = [
     "OUTCOMES",
     "SIGNAL_COLUMNS",
-    "SIGNAL_TYPES",
     "BatchFacts",
     "Channel",
     "Condition",

@@ -40,7 +40,6 @@ from headgate.errors import ConfigError
 from headgate.parsing import parse_json
 
 __all__ = [
-    "SIGNAL_TYPES",
     "Condition",
     "Outbox",
     "Signal",
@@ -52,7 +51,7 @@ __all__ = [
     "submit",
 ]
 
-SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log", "forget-table")
+_SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log", "forget-table")
 
 _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "execute-snapshot": ("additional-condition", "additional-conditions", "data-collections", "surrogate-key", "type"),
@@ -156,9 +155,9 @@ def parse_signal(value: Any, *, name: str | None = None) -> Signal:
     refusal = _REFUSED.get(str(kind))
     if refusal is not None:
         raise ConfigError(refusal)
-    if kind not in SIGNAL_TYPES:
-        near = difflib.get_close_matches(str(kind), SIGNAL_TYPES, 1)
-        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(SIGNAL_TYPES)}"
+    if kind not in _SIGNAL_TYPES:
+        near = difflib.get_close_matches(str(kind), _SIGNAL_TYPES, 1)
+        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(_SIGNAL_TYPES)}"
         raise ConfigError(f"unknown signal type {kind!r}: {hint}")
     data = _object(fields.get("data") or {}, "the data of a signal")
     _check_keys(kind, data)

@@ -42,7 +42,7 @@ from headgate.delta._log_files import LogFiles, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise
 from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_ordered, is_plain, write_files
 from headgate.delta._restore import missing_files, restoration
-from headgate.delta._successor import new_successor, retire_successor, successors, take_over
+from headgate.delta._successor import new_successor, successor_log, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
 from headgate.delta.vectors import VectorFile, positions_of, vectors_of
 
@@ -117,8 +117,8 @@ __all__ = [
     "read_rows",
     "renaming",
     "restoration",
-    "retire_successor",
     "snapshot_at",
+    "successor_log",
     "successors",
     "take_over",
     "to_variant",

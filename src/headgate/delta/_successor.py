@@ -27,7 +27,7 @@ from headgate.delta._files import SUCCESSOR, files_of
 from headgate.delta._log import LOG, Snapshot
 from headgate.delta._nested_files import add_below, exchange
 
-__all__ = ["is_building", "new_successor", "retire_successor", "successors", "take_over"]
+__all__ = ["is_building", "new_successor", "successor_log", "successors", "take_over"]
 
 _NAME: Final = re.compile(rf"{SUCCESSOR}(\d+)_[0-9a-f]{{8}}")
 _OF_THE_TABLE: Final = ("id", "name", "createdTime")
@@ -47,20 +47,11 @@ def successors(folder: str, until: int) -> list[str]:
 
 def is_building(folder: str, name: str) -> bool:
     """Return whether a successor of the table is being built: whether it has a log."""
-    return any(_log_files(folder, name))
+    return any(successor_log(folder, name))
 
 
-def retire_successor(folder: str, name: str) -> bool:
-    """Remove the log of a table's successor, in any order. Return whether there was any.
-
-    :raises OSError: a file cannot be removed.
-    """
-    names = list(_log_files(folder, name))
-    files_of(folder).each(files_of(folder).delete, names)
-    return bool(names)
-
-
-def _log_files(folder: str, name: str) -> Iterator[str]:
+def successor_log(folder: str, name: str) -> Iterator[str]:
+    """Return the files of the log of a table's successor. Without them, which may go in any order, it is retired."""
     return (file.name for file in files_of(folder).below(f"{name}/{LOG}"))
 
 

@@ -40,7 +40,7 @@ from headgate.lake._table_kind import (
     with_columns,
 )
 from headgate.lake._table_layout import TableLayout
-from headgate.lake._takeover import begin_successor, retire, take_over
+from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._target import Target, TargetColumn, columns_of, description_of, kept_columns
 from headgate.lake._unentered import UnenteredBatches
 from headgate.lake._workers import StoppedError, Workers, task
@@ -117,7 +117,6 @@ __all__ = [
     "read_as_of",
     "refusal",
     "reshape_files",
-    "retire",
     "schema_of",
     "session_properties",
     "short_name",

@@ -6,15 +6,13 @@ headgate commits the difference of two logs. Repeating that leaves the table as 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from headgate.delta import CommitPlan, new_successor, retire_successor, successors
+from headgate.delta import CommitPlan, new_successor
 from headgate.delta import take_over as actions_of
-from headgate.errors import HeadgateError
 from headgate.lake._delta import DeltaPath
 from headgate.lake._table_layout import TableLayout
 
-__all__ = ["begin_successor", "retire", "take_over"]
+__all__ = ["begin_successor", "take_over"]
 
 log = logging.getLogger("headgate")
 
@@ -54,17 +52,3 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
     missing = [column for column in columns if column not in visible.known().clustering]
     if missing:
         log.warning("%s was read again, and is no longer clustered by %s", visible.path, ", ".join(missing))
-
-
-def retire(folder: str, in_use: Sequence[str], epoch: int) -> bool:
-    """Retire the successors of the table in ``folder`` that no batch needs. Return whether there were some.
-
-    :param in_use: those that the newest ledger row names.
-    :param epoch: of that row. Successors of later batches stay.
-    """
-    try:
-        ended = [name for name in successors(folder, epoch) if name not in in_use]
-        return sum(retire_successor(folder, name) for name in ended) > 0
-    except (HeadgateError, OSError) as error:
-        log.warning("%s: could not remove the log of a table that was built there, will retry: %s", folder, error)
-        return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -27,10 +28,11 @@ _LINES: Final = {"offsets": 3, "commits": 2}
 """Least number of lines in the files of a folder: a version, then JSON (``OffsetSeqLog``, ``CommitLog`` of Spark)."""
 
 
-def left_to_read(checkpoint: str) -> str:
+def left_to_read(checkpoint: str, warns: Callable[[str], None]) -> str:
     """Return which tables a stream that has ended by itself has left to read, why, and what to do, and warn of them;
     ``""``: there are none.
 
+    :param warns: enters the warning in the status.
     :raises OffsetFormatError: the newest offset is damaged; a store's errors likewise.
     """
     from headgate.spark import TablesToRead
@@ -43,6 +45,7 @@ def left_to_read(checkpoint: str) -> str:
         why = "a signal paused that: send resume-snapshot, then start again"
     text = f"{', '.join(left.tables)}: waiting to be read; {why}"
     log.warning("%s", text)
+    warns(text)
     return text
 
 

@@ -67,11 +67,12 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
     :raises ConfigError: two tables would have one folder; a merged table has the name of another table, or two shard
         columns; tables would be merged where only Spark writes files, or in another kind of place than the lake's.
     """
-    for pattern in config.routes:
-        if not _matches_any(pattern, tables):
-            log.warning(
-                'the route of "%s" in [routes] matches no followed table: check the spelling (case counts)', pattern
-            )
+    from headgate.catalog import TablePatterns
+
+    for pattern in TablePatterns(config.routes).unmatched(tables):
+        log.warning(
+            'the route of "%s" in [routes] matches no followed table: check the spelling (case counts)', pattern
+        )
     lake, places = Lake.of(config), Places(config.routes)
     placed = {table: place for table in tables if (place := places.of(table)) is not None}
     merged: dict[str, Place] = {}
@@ -504,11 +505,12 @@ def _globs(pattern: str) -> str:
 
 def check_resnapshot(patterns: Sequence[str], tables: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a pattern of tables to read again matches none of the pipeline's tables."""
+    from headgate.catalog import TablePatterns
+
     if patterns and all(pattern.startswith("!") for pattern in patterns):
         raise ConfigError(f"{patterns[0]} only removes tables: name those to read again, too, such as 'shop.*'")
-    for pattern in patterns:
-        if not pattern.startswith("!") and not _matches_any(pattern, tables):
-            raise ConfigError(f"no table of this pipeline matches {pattern}: check the spelling (case counts)")
+    for pattern in TablePatterns(patterns).unmatched(tables):
+        raise ConfigError(f"no table of this pipeline matches {pattern}: check the spelling (case counts)")
 
 
 def connection_settings(config: PipelineConfig) -> ConnectionSettings:
@@ -516,10 +518,3 @@ def connection_settings(config: PipelineConfig) -> ConnectionSettings:
     from headgate.mysql import ConnectionSettings
 
     return ConnectionSettings.from_url(config.source.url, **config.source.passwords)
-
-
-def _matches_any(pattern: str, tables: Collection[str]) -> bool:
-    from headgate.catalog import TablePatterns
-
-    wanted = TablePatterns([pattern])
-    return any(wanted.matches(*table.split(".", 1)) for table in tables)

@@ -242,7 +242,7 @@ class Pipeline:
                     if names is not None and run.writer.ledger.last is not None and not self._stop.is_set():
                         names.finish(run.writer.ledger.last)
                     is_idle = (waiting := inbox.waiting()) is not None and waiting.seen_us >= begun_us
-                    self.unread = left_to_read(self.lake.checkpoint) if run.ended else ""
+                    self.unread = left_to_read(self.lake.checkpoint, status.warns) if run.ended else ""
                     return not self.unread if run.ended else not ends and (applied or is_idle)
                 if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)

@@ -150,8 +150,8 @@ def _megabytes(number: int) -> str:
 
 
 def rates_text(status: Status) -> str:
-    """Return ``41.2 changes/s, 25,000 rows/s read``; rows only if there were some."""
-    rows = f", {status.rows_per_second:,.0f} rows/s read" if status.rows_per_second else ""
+    """Return ``41.2 changes/s, 25,000 rows/s read``; rows only from about one a second on."""
+    rows = f", {status.rows_per_second:,.0f} rows/s read" if status.rows_per_second > 0.5 else ""
     return f"{status.changes_per_second:,.1f} changes/s{rows}"
 
 

@@ -100,6 +100,8 @@ class FileRemover:
     ) -> None:
         self.folder, self._times, self._clock = folder, times or UpkeepTimes(), clock or RunningClock()
         self.removed = Amount()
+        self.failures = 0
+        """Removals that failed; they are retried at the next listing."""
         self.history = FileHistory(folder, 0)
         self.log = LogFiles(folder)
         self._dry = dry
@@ -107,9 +109,11 @@ class FileRemover:
         self._listed_version = self._log_from = -1
         self._has_failed = False
 
-    def expect_orphans(self) -> None:
-        """List the folder again when files of now are old enough to be removed."""
-        self._changed_at = time.time()
+    def retire(self, logs: Sequence[str]) -> Iterator[None]:
+        """Remove files of successors' logs, and list the folder again when the other files are old enough to go."""
+        if logs:
+            self._changed_at = time.time()
+            yield from self._remove(logs)
 
     def follow(self, oldest: int) -> Iterator[None]:
         """Read the commits since the last call.
@@ -167,10 +171,14 @@ class FileRemover:
         """Remove these files, some at the same time, so files of a log have to be removable in any order."""
         for start in range(0, len(names), _YIELD_FILES):
             for done in files_of(self.folder).each(self._remove_one, names[start : start + _YIELD_FILES]):
-                self.removed += done
+                if done is None:
+                    self.failures, self._has_failed = self.failures + 1, True
+                else:
+                    self.removed += done
             yield
 
-    def _remove_one(self, name: str) -> Amount:
+    def _remove_one(self, name: str) -> Amount | None:
+        """Remove a file. Return what it was; None if it could not be removed."""
         files = files_of(self.folder)
         try:
             identity = files.identity(name)
@@ -178,6 +186,5 @@ class FileRemover:
                 files.delete(name)
         except (HeadgateError, OSError) as error:
             log.warning("%s/%s cannot be removed: %s", self.folder, name, getattr(error, "strerror", None) or error)
-            self._has_failed = True  # retried at the next listing
-            return Amount()
+            return None
         return Amount() if identity is None else Amount(1, identity.size)

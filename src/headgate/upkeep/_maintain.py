@@ -62,6 +62,8 @@ class Maintained:
     removed: Amount
     folded: int
     """Number of small files that were folded."""
+    failures: int
+    """Number of files that could not be removed."""
     week: Amount | None
     """Estimate for in a week, at the rate of the ledger's last hour; None: that hour was too short."""
 
@@ -117,7 +119,7 @@ class Maintenance:
         name = folder.removeprefix(f"{self._lake.path}/")
         week = self._in_a_week(folder, table.remover.history)
         after = before + table.remover.removed.times(-1) if self._dry else _amount(folder)
-        return Maintained(name, before, after, table.remover.removed, folded, week)
+        return Maintained(name, before, after, table.remover.removed, folded, table.remover.failures, week)
 
     def _fold(self, folder: str) -> int:
         """Fold small files until none are left to fold. Return their number."""

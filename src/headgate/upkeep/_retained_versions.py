@@ -9,7 +9,7 @@ A merged table has the files of the tables that it shows, so their versions that
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -107,10 +107,11 @@ class RetainedVersions:
 
 
 def _extend(spans: _Spans, moment: float, versions: Mapping[str, int]) -> None:
+    """Add versions in the order of their moments: a row's is before that of the row before if a clock was set back."""
     for folder, version in versions.items():
         known = spans.setdefault(folder, [])
         if not known or known[-1][1] != version:
-            known.append((moment, version))
+            insort(known, (moment, version), key=itemgetter(0))
 
 
 def _insert(spans: _Spans, rows: Iterable[LedgerSpan]) -> None:

@@ -19,11 +19,13 @@ from headgate.delta import (
     Snapshot,
     choose_files,
     files_of,
+    successor_log,
+    successors,
     unsupported_requirements,
     version_at,
     write_checkpoint,
 )
-from headgate.lake import MERGED, Form, Lake, find_newest, key_of, retire, table_schema
+from headgate.lake import MERGED, Form, Lake, find_newest, key_of, table_schema
 from headgate.upkeep._file_removal import FileRemover, RunningClock, UpkeepTimes
 from headgate.upkeep._retained_versions import RetainedVersions, ledger_spans
 
@@ -131,7 +133,7 @@ class TableUpkeep:
         """Version for which a fold was last considered."""
         self.is_keyed = False
         """Whether the table's upserts fold it, unless it is idle."""
-        self._retained, self._dry = retained, dry
+        self._retained = retained
         self._cleaned: tuple[float, int] | None = None
         """Time of the last cleaning, and the oldest version needed then."""
         self._retired_at = 0.0
@@ -192,7 +194,7 @@ class TableUpkeep:
             self._cleaned = None
             oldest = self._oldest(since)
         if newest is not None:
-            self._retire(newest, now)
+            yield from self._retire(newest, now)
         yield from self.remover.clean(oldest, since)
         self._cleaned = now, oldest
 
@@ -206,13 +208,14 @@ class TableUpkeep:
             return version_at(self.folder, since)
         return version_at(self.folder, since, self._cleaned[1], history.version)
 
-    def _retire(self, newest: LedgerRow, now: float) -> None:
+    def _retire(self, newest: LedgerRow, now: float) -> Iterator[None]:
         """Retire the table's successors that the newest ledger row does not need, at most once an hour."""
-        if self._dry or now - self._retired_at < self.times.listing:
+        if now - self._retired_at < self.times.listing:
             return
         self._retired_at = now
-        if retire(self.folder, () if self.source is None else newest.successors(self.source[0]), newest.epoch):
-            self.remover.expect_orphans()
+        in_use = () if self.source is None else newest.successors(self.source[0])
+        ended = [name for name in successors(self.folder, newest.epoch) if name not in in_use]
+        yield from self.remover.retire([file for name in ended for file in successor_log(self.folder, name)])
 
     def offer(self) -> None:
         """Let the next ledger row adopt a newer version with the same rows."""

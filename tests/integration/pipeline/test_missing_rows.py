@@ -11,6 +11,7 @@ import pytest
 from headgate.config import SnapshotMode
 from headgate.lake import newest_row
 from headgate.pipeline import Pipeline
+from headgate.status import read_status
 from headgate_testing import MySQLServer
 from tests.integration.outside import logged
 from tests.integration.runs import Runs, killed_before_the_ledger
@@ -161,7 +162,11 @@ def test_a_run_that_ends_while_reading_is_paused_says_so(
 
     runs.signal("pause-snapshot")
     assert not run()
-    assert f"{runs.db}.changing, {runs.db}.quiet: waiting to be read; a signal paused that" in caplog.text
+    warning = f"{runs.db}.changing, {runs.db}.quiet: waiting to be read; a signal paused that"
+    assert warning in caplog.text
+    status = read_status(runs.inbox)
+    assert status is not None
+    assert warning in status.warnings[0].text
     assert not run(), "the next one has nothing to do"
     runs.signal("resume-snapshot")
     assert run()
