@@ -104,7 +104,7 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.new_name,
         changes,
         schema,
-        ", ".join(unmasked_names(policies, ddl.db, ddl.table, ddl.renames)),
+        tuple(unmasked_names(policies, ddl.db, ddl.table, ddl.renames)),
     )
 
 
