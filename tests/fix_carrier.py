@@ -175,11 +175,12 @@ class FakeBatch:
         adds: Sequence[ColumnChange] | None = None,
         new_name: str | None = None,
         schema: FakeTable | None = None,
-        unmasks: str = "",
+        unmasks: Sequence[str] = (),
     ) -> FakeBatch:
         text = None if schema is None else schema.carried.to_json()
         seq, added = (self.epoch, file, pos, 0), None if adds is None else tuple(adds)
-        ddl = DdlRow(table, statement, action, seq, f"{UUID}:1", 1_700_000_000_000_000, new_name, added, text, unmasks)
+        more = new_name, added, text, tuple(unmasks)
+        ddl = DdlRow(table, statement, action, seq, f"{UUID}:1", 1_700_000_000_000_000, *more)
         return self._with(ddl)
 
     def redo(self, table: str, number: int = 0, *, whole_table: bool = False) -> FakeBatch:

@@ -140,7 +140,7 @@ def test_the_form_of_a_row() -> None:
     ddl, unread, stop, end, header = (json.loads(row["_data"]) for row in rows[1:])
     assert ddl == {
         "statement": "ALTER", "action": "alter", "seq": [9, 1, 5, 0], "gtid": f"{UUID}:1", "ts": 1_700_000_000_000_000,
-        "db": "shop", "table": "orders", "new_name": None, "schema": None, "unmasks": "",
+        "db": "shop", "table": "orders", "new_name": None, "schema": None, "unmasks": [],
         "changes": [
             {"change": "add", "name": "a", "nullable": True, "default": None, "quoted": False, "known": True},
         ],

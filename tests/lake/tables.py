@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from headgate.delta import files_of, write_files
-from headgate.lake import Lake, TableState
+from headgate.lake import Lake, LedgerRow, TableState
 
 __all__ = ["make_ledger", "make_table"]
 
@@ -23,10 +23,8 @@ _PROTOCOL = {
 }
 
 
-_KINDS = {int: pa.int64(), str: pa.string()}
-_STATE = pa.struct(
-    [(one.name, _KINDS[str if one.type in ("str", "str | None") else int]) for one in fields(TableState)]
-)
+_KINDS = {"int": pa.int64(), "int | None": pa.int64(), "str": pa.string(), "str | None": pa.string()}
+_STATE = pa.struct([(one.name, _KINDS[str(one.type)]) for one in fields(TableState) if str(one.type) in _KINDS])
 _LEDGER = pa.schema(
     [
         ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),
@@ -37,13 +35,10 @@ _LEDGER = pa.schema(
 
 
 def make_ledger(lake: Lake, *files: Sequence[int], gtid: str = "", states: Sequence[TableState] = ()) -> None:
-    """A ledger with a row for each epoch in these files."""
+    """A ledger with a row for each epoch in these files, without columns that have their defaults in it."""
 
     def line(epoch: int) -> dict[str, object]:
-        return {
-            "batch_id": epoch, "epoch": epoch, "gtid": gtid, "committed_at": datetime.now(UTC),
-            "tables": [state.to_dict() for state in states],
-        }  # fmt: skip
+        return LedgerRow(epoch, epoch, gtid, datetime.now(UTC), {state.table: state for state in states}).columns()
 
     make_table(lake.ledger, [pa.Table.from_pylist(list(map(line, epochs)), _LEDGER) for epochs in files], _LEDGER, {})
 

@@ -155,9 +155,9 @@ def test_names_of_statements_become_those_of_the_target(
     assert changes == (None if expected is None else tuple(expected))
 
 
-@pytest.mark.parametrize(("new_name", "unmasks"), [("d.u", "masked, x"), (None, "")])
+@pytest.mark.parametrize(("new_name", "unmasks"), [("d.u", ("masked", "x")), (None, ())])
 def test_the_statement_that_takes_columns_out_of_rules_with_their_table(
-    monkeypatch: pytest.MonkeyPatch, new_name: str | None, unmasks: str
+    monkeypatch: pytest.MonkeyPatch, new_name: str | None, unmasks: tuple[str, ...]
 ) -> None:
     columns = tuple(Column(name, "int") for name in ("id", "masked", "x", "Mail"))
     monkeypatch.setattr("headgate.spark._carried.table_now", lambda *_: TableDef("d", "u", columns, (0,)))

@@ -111,9 +111,7 @@ class Written:
         when = datetime.now(UTC) - timedelta(hours=hours_ago)
         row = LedgerRow(len(self.rows), len(self.rows) + 1, "", when, states)
         read = TableLog(self.lake.ledger).refresh()
-        tables = [{name: state.to_dict()[name] for name in STATE.names} for state in states.values()]
-        line = {"batch_id": row.batch_id, "epoch": row.epoch, "gtid": "", "committed_at": when, "tables": tables}
-        rows = pa.Table.from_pylist([line], LEDGER)
+        rows = pa.Table.from_pylist([row.columns()], LEDGER)
         added = write_files(rows.to_batches(), self.lake.ledger, LEDGER, "snappy")
         commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True)
         for state in states.values():

@@ -213,8 +213,8 @@ class DdlRow:
     schema: str | None = None
     """Of ``create``, ``alter``, ``rename``: the definition of the table (``new_name``), as JSON, when the statement was
     read, perhaps later than the batch. None: the table is gone, or has a column that cannot be read."""
-    unmasks: str = ""
-    """Columns whose values a rule hid, and no longer does under the names that an ALTER gives them; ``""``: none."""
+    unmasks: tuple[str, ...] = ()
+    """Columns whose values a rule hid, and no longer does under these names, which an ALTER gives them."""
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:

@@ -163,7 +163,8 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
     changes = None if value["changes"] is None else tuple(map(_change, value["changes"]))
-    return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), changes=changes)
+    tuples = {name: tuple(value[name]) for name in ("seq", "unmasks")}
+    return _known(DdlRow, value, table=table, changes=changes, **tuples)
 
 
 def _change(value: Mapping[str, Any]) -> ColumnChange:

@@ -281,12 +281,8 @@ def _ledger(lake: Lake, limit: int) -> tuple[Content, str]:
 
 def _row(row: LedgerRow) -> dict[str, Any]:
     return {
-        "batch_id": row.batch_id,
-        "epoch": row.epoch,
-        "gtid": row.gtid,
+        **row.columns(),
         "committed_at": row.committed_at.isoformat(),
-        "tables": [state.to_dict() for state in row.tables.values()],
-        "merged": [asdict(merged) for merged in row.merged],
         "snapshots": row.snapshots.to_dict(),
         "notifications": [one.to_dict() for one in row.notifications],
     }

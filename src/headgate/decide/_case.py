@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
-from headgate.decide._unmasked import names_in_reason, shows_unmasked
+from headgate.decide._unmasked import shows_unmasked
 from headgate.decide.states import EventKind
 from headgate.lake import Form, Place, State, Successor, TableLayout, TableState, Target
 from headgate.offsets import ReadState
@@ -149,6 +149,7 @@ class SnapshotInBatch:
     since: int | None  # first epoch of the running full snapshot, if any
     ends: bool = False  # its last rows are in the batch, and no chunk must be read again
     ends_suspension: bool = False  # it ends the table's suspension
+    unmasks: bool = False  # it would end it, but may show values that a rule hid
     begins: bool = False  # its first rows are in the batch, and no suspension makes them useless
     header_entry: HeaderTable = field(default_factory=HeaderTable)  # the header's entry of a full snapshot
 
@@ -189,17 +190,20 @@ class Case:
         ends = header_entry.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
         # Only a snapshot that began after the suspension: with rows, or at its end if it has none.
         is_later = row is not None and is_suspended and (header_entry.since_epoch or 0) > (row.held_epoch or 0)
-        ends_suspension = is_later and (ends or bool(arrival.chunks)) and not self._shows_unmasked
+        brings_rows = is_later and (ends or bool(arrival.chunks))
+        read = [chunk.definition for chunk in arrival.chunks]
+        unmasks = brings_rows and shows_unmasked(row.unmasked if row else (), self.policy.named_columns, read)
+        ends_suspension = brings_rows and not unmasks
         begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
-        return SnapshotInBatch(EventKind.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
+        return SnapshotInBatch(
+            EventKind.READS, header_entry.since_epoch, ends, ends_suspension, unmasks, begins, header_entry
+        )
 
     @property
-    def _shows_unmasked(self) -> bool:
-        """Whether the rows that are read show what no rule hides any more, and the table was stopped for that."""
+    def unmasked(self) -> tuple[str, ...]:
+        """Columns that had lost their mask before the batch, unless the snapshot ends the suspension."""
         row = self.before.row
-        names = names_in_reason(row.reason) if row is not None and row.state == State.STOPPED else ""
-        read = [chunk.definition for chunk in self.arrival.chunks]
-        return names != "" and shows_unmasked(names, self.policy.named_columns, read)
+        return row.unmasked if row is not None and not self.snapshot.ends_suspension else ()
 
     @property
     def lacks_rows(self) -> bool:

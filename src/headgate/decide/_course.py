@@ -65,6 +65,7 @@ class TableCourse:
     strict: bool = False  # stop the table instead of reading it again
     waits: bool = False  # a full snapshot has yet to begin, so no other one is requested
     sends_messages: bool = False  # its changes go to Kafka, too
+    unmasked: tuple[str, ...] = ()  # columns that have lost their mask, in this batch or before
     events: list[TableEvent] = field(default_factory=list)
     state: State = field(init=False)
 

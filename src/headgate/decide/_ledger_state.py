@@ -99,6 +99,7 @@ def state_after(
         reason=course.reason,
         hook=row.hook if row is not None else None,
         ignored=ignored,
+        unmasked=course.unmasked,
     )
     since = None if snapshot.ends or policy.form is None else snapshot.since
     if course.is_suspended:

@@ -43,7 +43,7 @@ from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
 from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._misfits import shortened
-from headgate.decide._unmasked import names_in_reason, unmasked_reason
+from headgate.decide._unmasked import unmasked_reason
 from headgate.decide.states import EventKind
 from headgate.lake import Form, State
 from headgate.names import split_table
@@ -115,32 +115,36 @@ def _removal(ddl: DdlRow, patterns: Sequence[str]) -> str:
         return text
     if not TablePatterns(patterns).matches(*split_table(ddl.new_name)):
         return f"it is {ddl.new_name} now, which source.tables leaves out: {text}"
-    shown = f", and no rule hides there what a rule hid in {ddl.unmasks}" if ddl.unmasks else ""
+    shown = f", and no rule hides there what a rule hid in {', '.join(ddl.unmasks)}" if ddl.unmasks else ""
     return f"it is {ddl.new_name} now, followed as another table{shown}: {text}"
 
 
 def stop_unmasked(course: TableCourse, case: Case) -> bool:
-    """Stop a table if a statement takes a column out of a rule that hides its values, and return whether one does. All
-    images of the batch are left out, also those of a snapshot that begins, and from the changelog and Kafka.
+    """Stop a table whose columns have lost the rule that hid their values, and return whether its images are left out
+    everywhere: those of the log, and those of a snapshot that begins.
 
     If a later statement removes that table, it is no longer its name's. A table that another cause stops, too, keeps
     the reason that names these columns.
     """
+    others = [
+        ddl.seq
+        for ddl in case.arrival.batch.ddl
+        if ddl.new_name == course.table or (ddl.table == course.table and ddl.action in ("drop", "rename"))
+    ]
     unmasking = [ddl for ddl in case.arrival.statements if ddl.unmasks and ddl.action == "alter"]
-    lasting = unmasking[:]
-    for ddl in case.arrival.batch.ddl:
-        if ddl.new_name == course.table or (ddl.table == course.table and ddl.action in ("drop", "rename")):
-            lasting = [one for one in lasting if one.seq > ddl.seq]
-    names = names_in_reason(case.suspension) if course.state is State.STOPPED else ""
-    if names and not lasting and not names_in_reason(course.reason):
-        course.stop(unmasked_reason(names, remedy(course.table)))
+    lasting = [ddl for ddl in unmasking if not others or ddl.seq > others[-1]]
+    is_same = not others and course.state in (State.STOPPED, State.EXCLUDED)
+    names = dict.fromkeys([*(case.unmasked if is_same else ()), *(name for ddl in lasting for name in ddl.unmasks)])
+    course.unmasked = (*names,)
+    reason = unmasked_reason(course.unmasked, remedy(course.table))
     for ddl in unmasking:
         if ddl in lasting:
-            names = ", ".join(dict.fromkeys(one for one in (*names.split(", "), *ddl.unmasks.split(", ")) if one))
-            course.stop(unmasked_reason(names, remedy(course.table)), ddl)
+            course.stop(reason, ddl)
         else:
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
-    return bool(unmasking)
+    if names and (course.state is State.STOPPED or case.snapshot.unmasks) and course.reason != reason:
+        course.stop(reason)
+    return bool(unmasking or names)
 
 
 def _alters_in_place(course: TableCourse, case: Case) -> bool:
@@ -173,8 +177,7 @@ def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Cas
         columns.alters.append(followed)
         course.add(TableEvent(EventKind.ALTERS, ignored, ddl, is_held=is_held))
         return
-    hides = names_in_reason(course.reason) != ""
-    if course.suspended_state is State.STOPPED and (course.strict or policy == "stop" or hides):
+    if course.suspended_state is State.STOPPED and (course.strict or policy == "stop" or case.unmasked):
         course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
         return
     reason = f"ALTER may have changed rows: {text}" if policy == "evolve" else f'{key} = "{policy}": {text}'

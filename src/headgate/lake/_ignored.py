@@ -30,15 +30,13 @@ class IgnoredChanges:
         return bool(self.names or self.kept)
 
     @classmethod
-    def from_json(cls, text: str | None) -> IgnoredChanges:
-        """Parse the text of :meth:`to_json`; None: no change was ignored."""
-        value = json.loads(text) if text else {}
-        return cls(value.get("names", {}), tuple(value.get("kept", ())))
+    def from_dict(cls, value: Mapping[str, Any]) -> IgnoredChanges:
+        """Create it from the result of :meth:`to_dict`."""
+        return cls(value["names"], tuple(value["kept"]))
 
-    def to_json(self) -> str | None:
-        """Return the ledger's text; None: no change was ignored."""
-        value = {"names": dict(self.names), "kept": list(self.kept)}
-        return json.dumps(value, ensure_ascii=False, sort_keys=True) if self else None
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"names": dict(self.names), "kept": list(self.kept)}
 
     @property
     def source_names(self) -> dict[str, str]:

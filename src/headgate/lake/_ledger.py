@@ -31,9 +31,10 @@ from headgate.errors import CommitConflictError, ConfigError, SecondDriverError,
 from headgate.lake._append import append_rows
 from headgate.lake._delta import DeltaPath, check_owner, followed_log, spark_schema
 from headgate.lake._layout import Lake
-from headgate.lake._ledger_row import LEDGER_DDL, LedgerRow, TableState, parse_notifications
+from headgate.lake._ledger_row import LEDGER_DDL, LedgerRow, TableState
 from headgate.lake._places import Place
 from headgate.lake._properties import BEGUN, PIPELINE, TABLE
+from headgate.lake._records import columns_of_record
 from headgate.lake._session_access import delta_needed
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Ledger:
         :raises CommitConflictError: see :meth:`fence`; TargetError likewise.
         """
         try:
-            append_rows(self._delta, [row.values()], LEDGER_DDL, at=self._version)
+            append_rows(self._delta, [[*row.columns().values()]], LEDGER_DDL, at=self._version)
         except CommitConflictError:
             self.fence(row.epoch)  # its message says what to do
             raise
@@ -268,7 +269,8 @@ def ledger_notifications(
     frame = delta.read()
     rows = frame.where((frame["epoch"] > after) & frame["notifications"].isNotNull())
     rows = rows.select("epoch", "notifications").orderBy("epoch").limit(limit)
-    return [(int(row["epoch"]), parse_notifications(row["notifications"])) for row in rows.collect()]
+    read = columns_of_record(LedgerRow)["notifications"].read
+    return [(int(row["epoch"]), read(row["notifications"])) for row in rows.collect()]
 
 
 def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch: int | None = None) -> LedgerRow:

@@ -1,35 +1,24 @@
 """A row of the ledger: a batch, and for each table what it holds after it and at which versions.
 
-The columns of the ledger are these records, as Spark's types: a record is a struct. ``_ledger`` has the ledger itself.
+The columns of the ledger are the fields of these records (``_records``). ``_ledger`` has the ledger itself.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from types import NoneType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from headgate.control import Notification, OpenSnapshots
 from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
+from headgate.lake._records import JSON, ddl_of, read_record, write_record
 from headgate.lake._states import SUSPENDED
 from headgate.offsets import Last, SinkPosition
 
-__all__ = [
-    "LEDGER_DDL",
-    "LedgerRow",
-    "LeftOut",
-    "MergedState",
-    "ShownShard",
-    "Successor",
-    "TableState",
-    "parse_notifications",
-    "versions_of",
-]
+__all__ = ["LEDGER_DDL", "LedgerRow", "LeftOut", "MergedState", "ShownShard", "Successor", "TableState", "versions_of"]
 
 
 @dataclass(frozen=True)
@@ -105,12 +94,11 @@ class TableState:
     """``module:function@version`` of the hook that made the columns of the newest images; None: none did."""
     left_out: LeftOut | None = None
     """Images that were left out because they contradict the table; kept until all rows are read again."""
-    ignored: IgnoredChanges = field(default_factory=IgnoredChanges)
+    ignored: IgnoredChanges = field(default_factory=IgnoredChanges, metadata=JSON)
     """Changes of the source's columns that the current table does not follow, by ``[schema_changes]``."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the columns of the ledger for the table."""
-        return {**asdict(self), "ignored": self.ignored.to_json()}
+    unmasked: tuple[str, ...] = ()
+    """Columns at the source whose values a rule hid, until an ALTER gave them these names. The table is stopped until
+    no row that is read shows their values without a rule that names them."""
 
     @property
     def name(self) -> str:
@@ -158,11 +146,6 @@ class MergedState:
     reason: str | None = None
     shards: tuple[ShownShard, ...] = ()
 
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> MergedState:
-        """Convert a value of the ledger's column."""
-        return cls(**{**value, "shards": tuple(ShownShard(**one) for one in value["shards"] or ())})
-
     @property
     def name(self) -> str:
         """Its name in the lake."""
@@ -191,9 +174,9 @@ class LedgerRow:
     gtid: str
     committed_at: datetime
     tables: dict[str, TableState] = field(default_factory=dict)
-    snapshots: OpenSnapshots = field(default_factory=OpenSnapshots)
+    snapshots: OpenSnapshots = field(default_factory=OpenSnapshots, metadata=JSON)
     """Snapshots that are open after the batch."""
-    notifications: tuple[Notification, ...] = ()
+    notifications: tuple[Notification, ...] = field(default=(), metadata=JSON)
     """Notifications of the batch."""
     merged: tuple[MergedState, ...] = ()
     """The merged tables that some of the tables are part of."""
@@ -205,35 +188,16 @@ class LedgerRow:
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> LedgerRow:
         """Convert a row of the ledger's table."""
-        states = [_state(item) for item in value["tables"]]
-        opened = value.get("snapshots")
-        return cls(
-            value["batch_id"],
-            value["epoch"],
-            value["gtid"],
-            value["committed_at"],
-            {state.table: state for state in states},
-            OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
-            parse_notifications(value.get("notifications")),
-            tuple(map(MergedState.of, value.get("merged") or ())),
-            value.get("server_uuid") or "",
-            Last(**last) if (last := value.get("last")) else None,
-        )
+        return read_record(cls, value)
 
     @property
     def applied(self) -> SinkPosition:
         """Where a stream without its checkpoint resumes."""
         return SinkPosition(self.gtid, self.server_uuid, self.last)
 
-    def values(self) -> tuple[Any, ...]:
-        """Return the values of the ledger's columns, in the order of ``LEDGER_DDL``."""
-        tables = [state.to_dict() for _, state in sorted(self.tables.items())]
-        opened = json.dumps(self.snapshots.to_dict()) if self.snapshots != OpenSnapshots() else None
-        notifications = json.dumps([one.to_dict() for one in self.notifications]) if self.notifications else None
-        merged = [asdict(one) for one in self.merged] or None
-        last = asdict(self.last) if self.last is not None else None
-        more = (tables, opened, notifications, merged, self.server_uuid, last)
-        return (self.batch_id, self.epoch, self.gtid, self.committed_at, *more)
+    def columns(self) -> dict[str, Any]:
+        """Return the ledger's columns, in the order of ``LEDGER_DDL``; structs are dictionaries."""
+        return write_record(self)
 
     def named(self, name: str) -> list[TableState]:
         """Return the tables that have this name in the lake: several, if they are merged."""
@@ -276,33 +240,4 @@ def versions_of(
             yield column, folder, version
 
 
-def _column_type(kind: Any) -> str:
-    """Return the Spark type of a field: a record is a struct, a tuple an array; ignored changes are kept as JSON."""
-    kind = next((one for one in get_args(kind) if NoneType in get_args(kind) and one is not NoneType), kind)
-    if get_origin(kind) is tuple:
-        return f"array<{_column_type(get_args(kind)[0])}>"
-    if not is_dataclass(kind) or kind is IgnoredChanges:
-        return "bigint" if kind is int else "string"
-    types = get_type_hints(kind)
-    return f"struct<{', '.join(f'{one.name} {_column_type(types[one.name])}' for one in fields(kind))}>"
-
-
-LEDGER_DDL: Final = (
-    f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables array<{_column_type(TableState)}>, "
-    f"snapshots string, notifications string, merged array<{_column_type(MergedState)}>, "
-    f"server_uuid string, last {_column_type(Last)}"
-)
-
-
-def _state(item: Mapping[str, Any]) -> TableState:
-    successor = item.get("successor")
-    built = None if successor is None else Successor(**successor)
-    left_out = LeftOut(**item["left_out"]) if item.get("left_out") is not None else None
-    ignored = IgnoredChanges.from_json(item.get("ignored"))
-    made = {"place": Place.of(item.get("place")), "successor": built, "left_out": left_out, "ignored": ignored}
-    return TableState(**{**item, "images": item.get("images") or 0, **made})
-
-
-def parse_notifications(text: str | None) -> tuple[Notification, ...]:
-    """Return the notifications of a row from the text of their column."""
-    return tuple(Notification.from_dict(one) for one in json.loads(text)) if text else ()
+LEDGER_DDL: Final = ddl_of(LedgerRow)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.catalog import TablePatterns
 from headgate.names import LONGEST_SEGMENT, path_segment
@@ -46,11 +46,6 @@ class Place:
     shard: str | None = None
     column: str | None = None
     path: str | None = None
-
-    @classmethod
-    def of(cls, value: Mapping[str, Any] | None) -> Place | None:
-        """Convert a value of the ledger's column."""
-        return cls(**value) if value and value["table"] is not None else None
 
     @property
     def folder(self) -> str | None:

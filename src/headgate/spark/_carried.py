@@ -108,7 +108,7 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.new_name,
         changes,
         schema,
-        ", ".join(unmasked_names(policies, ddl.db, ddl.table, renames, moved)),
+        tuple(unmasked_names(policies, ddl.db, ddl.table, renames, moved)),
     )
 
 

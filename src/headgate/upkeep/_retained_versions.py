@@ -185,7 +185,8 @@ def _spans_of(
 
 
 def _table_place(row: Mapping[str, Any]) -> Place | None:
-    return Place.of({name: row.get(f"place.{name}") for name in PLACE_FIELDS})
+    values: dict[str, Any] = {name: row.get(f"place.{name}") for name in PLACE_FIELDS}
+    return Place(**values) if values["table"] is not None else None
 
 
 def _merged_place(row: Mapping[str, Any]) -> Place:
