@@ -83,7 +83,10 @@ def test_a_key_whose_text_may_be_two_values(kind: str, fine: dict[bytes, str], a
 
 def test_members_that_information_schema_shows_alike_are_not_taken_for_one() -> None:
     column = Column("c", "enum", charset="utf8mb4", members=("?", "b", "?"))
-    assert decode(column, "text", "\U0001f600".encode(), "\U0001f601".encode(), key=True) == ["\U0001f600", "\U0001f601"]
+    assert decode(column, "text", "\U0001f600".encode(), "\U0001f601".encode(), key=True) == [
+        "\U0001f600",
+        "\U0001f601",
+    ]
     assert codec_for(column, table="d.t", key=True).select == "`c`"
 
 

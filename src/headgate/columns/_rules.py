@@ -23,7 +23,7 @@ from dataclasses import replace
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
