@@ -181,9 +181,9 @@ def test_a_member_that_a_type_has_twice(log: Log, kind: str) -> None:
     log.do("INSERT INTO t VALUES ('a', 1), ('b', 1)")
     assert [row["k"] for row in log.rows()] == [row["k"] for row in log.chunk("t")] == ["a", "b"]
     log.do(f"INSERT INTO t VALUES ({3 if 'ENUM' in kind else 4}, 1)")
-    with pytest.raises(AmbiguousKeyError, match="whose text another value has, too .*column=k"):
+    with pytest.raises(AmbiguousKeyError, match=r"whose text another value has, too .*column=k"):
         log.rows()
-    with pytest.raises(AmbiguousKeyError, match="whose text another value has, too .*column=k"):
+    with pytest.raises(AmbiguousKeyError, match=r"whose text another value has, too .*column=k"):
         log.chunk("t")
 
 
