@@ -95,9 +95,10 @@ makes NULL. What happens to such a value of a key:
 |---|---|
 | a pipeline | its table is `stopped`, with the value and the remedy as the reason; the others go on |
 | a typed stream or batch read of one table | AmbiguousKeyError |
-| `headgate tail`, `snapshot` | an object or number instead of a string ([json-lines.md](json-lines.md#values)); dates are text; a repeated member is an AmbiguousKeyError |
-| the relay | a string with a mark ([relay.md](relay.md#what-comes-out)); such a date or member ends its source |
+| `headgate tail`, `snapshot` | an object or number ([json-lines.md](json-lines.md#values)); dates are text |
+| the relay | a string with a mark ([relay.md](relay.md#what-comes-out)); such a date ends its source |
 
+The last two cannot tell a member that is there twice, and end with AmbiguousKeyError.
 Change the value at the source, then `headgate run --resnapshot 'db.table'`; or change the key's column to `utf8mb4`.
 """
 

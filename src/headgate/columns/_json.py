@@ -9,7 +9,9 @@ the number of elements and their size in bytes, then fixed-size entries: an obje
 for each value its type and either the value itself (literals, numbers that fit) or its offset from the container's
 first byte.
 Containers are small (2-byte counts and offsets) or large (4-byte). Numbers are little-endian. Strings, and opaque
-values after their column type, have a length of 7 bits a byte.
+values after their column type, have a length of 7 bits a byte. An opaque value of type VAR_STRING prints as a string
+(``sql-common/json_dom.cc``, ``wrapper_to_string``): MySQL 9.7 makes one of a ``utf16``, ``utf16le``, ``utf32`` or
+``ucs2`` text, of its stored bytes. If a document's text is not UTF-8 for that reason, it is an error.
 
 The kernel walks each document twice, with an explicit stack. The first walk checks it, computes the most bytes that its
 text needs, and collects its doubles. The second one writes. In between, one call of Arrow turns all doubles of the
@@ -52,7 +54,7 @@ _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64 = 4, 5, 6, 7, 8, 9, 10
 _DOUBLE, _STRING, _OPAQUE = 11, 12, 15
 
-_T_TIMESTAMP, _T_DATE, _T_TIME, _T_DATETIME, _T_NEWDECIMAL = 7, 10, 11, 12, 246
+_T_TIMESTAMP, _T_DATE, _T_TIME, _T_DATETIME, _T_NEWDECIMAL, _T_VAR_STRING = 7, 10, 11, 12, 246, 253
 
 _EXPONENT = np.uint64(0x7FF << 52)
 """If all of these bits are set, the double is an infinity or NaN, which JSON does not have."""
@@ -236,7 +238,7 @@ def _scalar(
             numbers[cursor] = number
             return at + DOUBLE_ROOM, cursor + 1
         return (_put_integer(buf, kind, place, out, at) if writing else at + INTEGER_ROOM), cursor
-    column_type = 0
+    column_type = _T_VAR_STRING
     if kind == _OPAQUE and place < end:
         column_type = u8(buf, place)
         place += 1
@@ -245,7 +247,7 @@ def _scalar(
     start, stop = _varlen(buf, place, end)
     if start < 0:
         return -1, cursor
-    if kind == _STRING:
+    if column_type == _T_VAR_STRING:
         return (put_string(buf, start, stop, out, at) if writing else at + string_room(buf, start, stop)), cursor
     if writing:
         return _put_opaque(buf, column_type, start, stop, out, at), cursor

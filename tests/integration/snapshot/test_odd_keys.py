@@ -181,10 +181,10 @@ def test_a_member_that_a_type_has_twice(log: Log, kind: str) -> None:
     log.do("INSERT INTO t VALUES ('a', 1), ('b', 1)")
     assert [row["k"] for row in log.rows()] == [row["k"] for row in log.chunk("t")] == ["a", "b"]
     log.do(f"INSERT INTO t VALUES ({3 if 'ENUM' in kind else 4}, 1)")
-    for read in (log.rows, lambda: log.chunk("t")):
-        with pytest.raises(AmbiguousKeyError, match="whose text another value has, too") as caught:
-            read()
-        assert caught.value.column == "k"
+    with pytest.raises(AmbiguousKeyError, match=r"whose text another value has, too .*column=k"):
+        log.rows()
+    with pytest.raises(AmbiguousKeyError, match=r"whose text another value has, too .*column=k"):
+        log.chunk("t")
 
 
 def test_a_task_reads_its_other_chunks_after_one_that_it_cannot(log: Log) -> None:

@@ -532,6 +532,7 @@ def test_doubles_with_decimals(mysql_server: MySQLServer, mysql_db: str) -> None
     assert table["d"].to_pylist()[-2] == 1.5699999999999998
 
 
+WIDE_CHARSETS = ("utf16", "utf16le", "utf32", "ucs2")
 LONG_TEXTS = ["", "a", "  lead", "trail  ", "0123456789abcdef" * 12, "ünïcödé", "日本語", "\0\x01\x7f", "ĠĠ"]
 
 
@@ -589,6 +590,15 @@ def test_json_doubles_print_as_mysql_prints_them(mysql_server: MySQLServer, mysq
     patterns = (struct.unpack("<d", random_.randbytes(8))[0] for _ in range(4000))
     doubles += [double for double in patterns if abs(double) < 1e308]
     both(written(mysql_server, mysql_db, "j json", [f"JSON_ARRAY({double!r})" for double in doubles]))
+
+
+def test_json_of_text_in_wide_character_sets(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """MySQL 9.7 keeps such text as an opaque value of its stored bytes, and prints these as a string."""
+    values = [f"CONVERT({text} USING {charset})" for charset in WIDE_CHARSETS for text in ("'ab'", "'q\"'", "'☃'")]
+    rows = [f"JSON_OBJECT('k', {value})" for value in values]
+    table = both(written(mysql_server, mysql_db, "j json", rows))
+    expected = mysql_server.query(f"SELECT j FROM {mysql_db}.t ORDER BY id LIMIT {len(rows) + 1}")
+    assert table["j"].to_pylist() == [row[0] for row in expected]
 
 
 def test_generated_and_invisible_columns(mysql_server: MySQLServer, mysql_db: str) -> None:
