@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -9,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from headgate.config import ScnKind
-from headgate.errors import RelayDivergedError
+from headgate.errors import RelayDivergedError, ScnNotFoundError
 from headgate.relay.client import CheckpointFile, Share
 from headgate.relay.databus import StreamPosition, checkpoint_json, parse_position
 from headgate_testing import PowerLoss
@@ -72,6 +73,36 @@ def test_a_relay_and_a_server_that_lost_their_newest_transactions(
             return
         with pytest.raises(RelayDivergedError, match=DIFFERENT):
             consume(relay, checkpoints, newest(relay))
+
+
+@pytest.mark.parametrize(
+    ("saved", "left", "consumed"), [(s, left, c) for s in range(3) for left in range(s, 3) for c in (1, 2)]
+)
+def test_it_is_noticed_exactly_where_something_was_consumed_that_is_lost(
+    tmp_path: Path, saved: int, left: int, consumed: int
+) -> None:
+    """``saved`` by the relay, ``left`` of the server's log, ``consumed`` by the consumer."""
+    checkpoints = CheckpointFile(tmp_path, "c")
+    with served(state=tmp_path / "now") as relay:
+        for n in range(4):
+            if n:
+                write(relay, n, 100 * n)
+            if n == saved:
+                save(relay)
+                shutil.copytree(tmp_path / "now", tmp_path / "left")
+        assert consume(relay, checkpoints, NUMBER + consumed) == [*range(1, consumed + 1)]
+    with served(state=tmp_path / "left") as relay:
+        for n in range(saved + 1, 6):
+            write(relay, n, 100 * n, key=n if n <= left else 10 + n)
+        if consumed > left:
+            with pytest.raises(RelayDivergedError, match=DIFFERENT):
+                consume(relay, checkpoints, NUMBER + 5)
+        elif consumed >= saved:
+            expected = [n if n <= left else 10 + n for n in range(consumed + 1, 6)]
+            assert consume(relay, checkpoints, NUMBER + 5) == expected
+        else:  # the relay has no files, so it does not hold what follows
+            with pytest.raises(ScnNotFoundError):
+                consume(relay, checkpoints, NUMBER + 5)
 
 
 def test_a_counting_relay_that_was_killed_and_has_fewer_sources(tmp_path: Path) -> None:
