@@ -109,7 +109,8 @@ def test_a_counting_relay_that_was_killed_and_has_fewer_sources(tmp_path: Path) 
     """It read some transactions before its state was saved. Without those of the removed source the SCNs that it gave
     them are those of later ones.
     """
-    checkpoints, config = CheckpointFile(tmp_path, "c"), {"scn": "relay-generated", "disk_bytes": 1 << 20}
+    checkpoints = CheckpointFile(tmp_path, "c")
+    config: dict[str, Any] = {"scn": "relay-generated", "disk_bytes": 1 << 20}
     (tmp_path / "left").mkdir()
     with served(physical(1, "p", PERSON, PET), state=tmp_path / "now", **config) as relay:
         write(relay, 1, 100)
@@ -140,21 +141,23 @@ def test_windows_without_events_for_the_consumer_are_compared(tmp_path: Path) ->
             consume(relay, checkpoints, NUMBER + 3, share=share)
 
 
-@pytest.mark.parametrize("change", ["sources", "filters", "share", "before_images"])
+CHANGES: dict[str, dict[str, Any]] = {
+    "sources": {"sources": [PERSON.name, PET.name]},
+    "filters": {"filters": {PERSON.name: {"partitionType": "NONE", "columns": ["last_name"]}}},
+    "share": {"share": Share(0, 1)},
+    "before images": {"before_images": True},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_another_choice_of_events_is_not_compared(tmp_path: Path, change: str) -> None:
     """The window is the same, and other events of it come."""
     checkpoints = CheckpointFile(tmp_path, "c")
-    changed: dict[str, Any] = {
-        "sources": {"sources": [PERSON.name, PET.name]},
-        "filters": {"filters": {PERSON.name: {"partitionType": "NONE", "columns": ["last_name"]}}},
-        "share": {"share": Share(0, 1)},
-        "before_images": {"before_images": True},
-    }[change]
     with served(event_version=2, before_images=True) as relay:
         put(relay, 1, 2)
         assert consume(relay, checkpoints, NUMBER + 2) == [1, 2]
         put(relay, 3)
-        assert 3 in consume(relay, checkpoints, NUMBER + 3, **changed)
+        assert 3 in consume(relay, checkpoints, NUMBER + 3, **CHANGES[change])
 
 
 def test_relays_of_both_event_versions_are_the_same(tmp_path: Path) -> None:
