@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -9,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from headgate.config import ScnKind
-from headgate.errors import RelayDivergedError
+from headgate.errors import RelayDivergedError, ScnNotFoundError
 from headgate.relay.client import CheckpointFile, Share
 from headgate.relay.databus import StreamPosition, checkpoint_json, parse_position
 from headgate_testing import PowerLoss
@@ -74,11 +75,42 @@ def test_a_relay_and_a_server_that_lost_their_newest_transactions(
             consume(relay, checkpoints, newest(relay))
 
 
+@pytest.mark.parametrize(
+    ("saved", "left", "consumed"), [(s, left, c) for s in range(3) for left in range(s, 3) for c in (1, 2)]
+)
+def test_it_is_noticed_exactly_where_something_was_consumed_that_is_lost(
+    tmp_path: Path, saved: int, left: int, consumed: int
+) -> None:
+    """``saved`` by the relay, ``left`` of the server's log, ``consumed`` by the consumer."""
+    checkpoints = CheckpointFile(tmp_path, "c")
+    with served(state=tmp_path / "now") as relay:
+        for n in range(4):
+            if n:
+                write(relay, n, 100 * n)
+            if n == saved:
+                save(relay)
+                shutil.copytree(tmp_path / "now", tmp_path / "left")
+        assert consume(relay, checkpoints, NUMBER + consumed) == [*range(1, consumed + 1)]
+    with served(state=tmp_path / "left") as relay:
+        for n in range(saved + 1, 6):
+            write(relay, n, 100 * n, key=n if n <= left else 10 + n)
+        if consumed > left:
+            with pytest.raises(RelayDivergedError, match=DIFFERENT):
+                consume(relay, checkpoints, NUMBER + 5)
+        elif consumed >= saved:
+            expected = [n if n <= left else 10 + n for n in range(consumed + 1, 6)]
+            assert consume(relay, checkpoints, NUMBER + 5) == expected
+        else:  # the relay has no files, so it does not hold what follows
+            with pytest.raises(ScnNotFoundError):
+                consume(relay, checkpoints, NUMBER + 5)
+
+
 def test_a_counting_relay_that_was_killed_and_has_fewer_sources(tmp_path: Path) -> None:
     """It read some transactions before its state was saved. Without those of the removed source the SCNs that it gave
     them are those of later ones.
     """
-    checkpoints, config = CheckpointFile(tmp_path, "c"), {"scn": "relay-generated", "disk_bytes": 1 << 20}
+    checkpoints = CheckpointFile(tmp_path, "c")
+    config: dict[str, Any] = {"scn": "relay-generated", "disk_bytes": 1 << 20}
     (tmp_path / "left").mkdir()
     with served(physical(1, "p", PERSON, PET), state=tmp_path / "now", **config) as relay:
         write(relay, 1, 100)
@@ -109,21 +141,23 @@ def test_windows_without_events_for_the_consumer_are_compared(tmp_path: Path) ->
             consume(relay, checkpoints, NUMBER + 3, share=share)
 
 
-@pytest.mark.parametrize("change", ["sources", "filters", "share", "before_images"])
+CHANGES: dict[str, dict[str, Any]] = {
+    "sources": {"sources": [PERSON.name, PET.name]},
+    "filters": {"filters": {PERSON.name: {"partitionType": "NONE", "columns": ["last_name"]}}},
+    "share": {"share": Share(0, 1)},
+    "before images": {"before_images": True},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_another_choice_of_events_is_not_compared(tmp_path: Path, change: str) -> None:
     """The window is the same, and other events of it come."""
     checkpoints = CheckpointFile(tmp_path, "c")
-    changed: dict[str, Any] = {
-        "sources": {"sources": [PERSON.name, PET.name]},
-        "filters": {"filters": {PERSON.name: {"partitionType": "NONE", "columns": ["last_name"]}}},
-        "share": {"share": Share(0, 1)},
-        "before_images": {"before_images": True},
-    }[change]
     with served(event_version=2, before_images=True) as relay:
         put(relay, 1, 2)
         assert consume(relay, checkpoints, NUMBER + 2) == [1, 2]
         put(relay, 3)
-        assert 3 in consume(relay, checkpoints, NUMBER + 3, **changed)
+        assert 3 in consume(relay, checkpoints, NUMBER + 3, **CHANGES[change])
 
 
 def test_relays_of_both_event_versions_are_the_same(tmp_path: Path) -> None:

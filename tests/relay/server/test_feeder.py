@@ -17,6 +17,7 @@ import pytest
 from headgate.errors import BinlogPurgedError, ConnectError, ScnOrderError, ServerBehindError, StorageError
 from headgate.files import sync, write_all, write_json
 from headgate.gtid import GtidSet
+from headgate.mysql import Connection
 from headgate.offsets import Last
 from headgate.relay.databus import StreamPosition
 from headgate.relay.server import (
@@ -270,16 +271,16 @@ def test_foreign_keys_that_change_rows_without_events_are_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, logs_cascades: bool
 ) -> None:
     child = Child(logs_cascades=logs_cascades)
-    monkeypatch.setattr(_feeder.Connection, "open", lambda _settings: contextlib.nullcontext(child))
+    monkeypatch.setattr(Connection, "open", lambda _settings: contextlib.nullcontext(child))
     monkeypatch.setattr(_feeder, "load_tables", lambda *_: [PERSON])
     with served() as server:
         server.relay.partitions[1].feeder.prepare()
-    told = [one.getMessage() for one in caplog.records if "without events" in one.getMessage()]
+    warnings = [one.getMessage() for one in caplog.records if "without events" in one.getMessage()]
     key = (
         "person: foreign keys of or_test.person change its rows without events (f1: ON UPDATE RESTRICT ON DELETE "
         "CASCADE), so consumers keep them as they were: use RESTRICT, or MySQL 9.6+ with innodb_native_foreign_keys=OFF"
     )
-    assert told == ([] if logs_cascades else [key])
+    assert warnings == ([] if logs_cascades else [key])
 
 
 def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:

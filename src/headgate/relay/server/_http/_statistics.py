@@ -188,6 +188,14 @@ def _container_json(counters: Counters) -> dict[str, Any]:
     }
 
 
+def _change(counters: Counters, reported: _Reported, changes: _Changes) -> None:
+    for kind, name in reported.subjects:
+        if changes.enabled is not None:
+            counters.enable(kind, name, enabled=changes.enabled)
+        if changes.reset is not None:
+            counters.reset(kind, name)
+
+
 def commands(relay: Relay) -> list[Command]:
     """Return the commands for counters."""
     counters, finder = relay.counters, _Finder(relay)
@@ -204,11 +212,7 @@ def commands(relay: Relay) -> list[Command]:
             if request.method in ("POST", "PUT"):
                 changes = read_parameters("containerStats", _Changes, dict(request.query_params))
             response = reply(request, shown(counters, reported))
-            for kind, name in reported.subjects:
-                if changes.enabled is not None:
-                    counters.enable(kind, name, enabled=changes.enabled)
-                if changes.reset is not None:
-                    counters.reset(kind, name)
+            _change(counters, reported, changes)
             return response
 
         return Command(path, answer, model, methods=("GET", "POST", "PUT"))
