@@ -75,11 +75,12 @@ def check_comparable(config: PipelineConfig) -> None:
     """Check, before anything is started, that there is something to compare.
 
     :raises ConfigError: the pipeline has no current tables, or no ledger yet.
+    :raises TargetError: the ledger is another pipeline's.
     :raises HeadgateError: the server cannot be reached.
     """
     from headgate.carrier import ControlFolder
     from headgate.errors import ConfigError
-    from headgate.lake import Lake
+    from headgate.lake import Lake, check_lake
     from headgate.mysql import Connection
     from headgate.pipeline import connection_settings
     from headgate.status import read_status
@@ -94,6 +95,7 @@ def check_comparable(config: PipelineConfig) -> None:
                 f"{lake.path} has no ledger yet: a run is at its first batch; verify when tables are live"
             )
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
+    check_lake(lake, config.name, {})
     Connection.open(connection_settings(config)).close()  # also detects a wrong password
 
 

@@ -65,6 +65,14 @@ def test_files_that_cannot_be_removed_are_no_success(
     assert len(made.files("shop.t")) == 5
 
 
+def test_the_lake_of_another_pipeline_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its retention is in another file."""
+    made = written(tmp_path, pipeline="mine")
+    assert run(made.lake.path, tmp_path) == 3
+    assert "belongs to pipeline 'mine'" in capsys.readouterr().err
+    assert len(made.files("shop.t")) == 13
+
+
 def test_on_a_terminal_it_is_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

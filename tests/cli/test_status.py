@@ -68,6 +68,23 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def test_the_status_of_another_pipeline_is_refused(pipeline: Path) -> None:
+    """The file is a copy with another name, and the same lake."""
+    copy = pipeline.with_name("copy.toml")
+    copy.write_text(pipeline.read_text().replace('"shop"', '"other"'))
+    begun = {"pipeline": "shop", "batch": None}
+    put(pipeline, status(**begun))
+    assert run(str(copy))[0] == 0, "the lake belongs to none before the first batch"
+    (batch,) = status().recent
+    put(pipeline, status(batch=batch))
+    assert run(str(pipeline))[0] == 0
+    code, out, err = run(str(copy))
+    assert (code, out) == (3, "")
+    assert "belongs to pipeline 'shop', not to pipeline 'other'; choose another target.path or name" in err
+    assert CliRunner().invoke(app, ["signal", str(copy), "pause-snapshot"]).exit_code == 3
+    assert not ControlFolder(str(pipeline.parent / "lake" / "_headgate" / "inbox")).signals()
+
+
 def test_plain_lines(pipeline: Path) -> None:
     put(pipeline, status())
     code, out, _ = run(str(pipeline))
@@ -285,7 +302,7 @@ def test_signals_wait_for_the_first_run(pipeline: Path) -> None:
     assert (code, "no run has written" in first, second.startswith("signal one sent ")) == (1, True, True)
     assert [one["id"] for one in json.loads(run(str(pipeline), "--json")[1])["signals"]] == ["one"]
     text = io.StringIO()
-    Console(file=text, width=200).print(_status._picture(_status._read(inbox), "shop", "lake"))
+    Console(file=text, width=200).print(_status._picture(_status._read(inbox, "shop"), "shop", "lake"))
     assert "signal one sent " in text.getvalue()
 
 

@@ -7,9 +7,11 @@ import re
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
@@ -23,7 +25,8 @@ from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
 from headgate.compare import Difference, TableResult
 from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, ConfigError, TargetError, UnsupportedError
-from headgate.lake import LedgerRow, TableState
+from headgate.lake import PIPELINE, TABLE, Lake, LedgerRow, TableState
+from tests.lake.tables import make_table
 
 EQUAL = TableResult("s.a", "live", equal=1200)
 LATER = TableResult("s.b", "live", equal=10, later=3, later_gtid="u:1-9")
@@ -183,6 +186,14 @@ def test_a_lake_without_a_ledger_is_not_yet_or_never_written(monkeypatch: pytest
         monkeypatch.setattr(headgate.status, "read_status", lambda _, status=status: status)
         with pytest.raises(ConfigError, match=text):
             verification.check_comparable(CONFIG)
+
+
+def test_the_lake_of_another_pipeline_is_not_compared(tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"target": CONFIG.target.model_copy(update={"path": str(tmp_path)})})
+    owned = {PIPELINE: "shop", TABLE: "_headgate.ledger"}
+    make_table(Lake.of(config).ledger, [], pa.schema({"id": pa.int32()}), owned)
+    with pytest.raises(TargetError, match="belongs to pipeline 'shop'"):
+        verification.check_comparable(config)
 
 
 def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:

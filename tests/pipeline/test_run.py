@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 from headgate import errors
@@ -36,7 +37,7 @@ from headgate.errors import (
     Transient,
 )
 from headgate.files import try_lock
-from headgate.lake import Lake
+from headgate.lake import PIPELINE, TABLE, Lake
 from headgate.pipeline import (
     Pipeline,
     _checks,
@@ -51,6 +52,9 @@ from headgate.pipeline._files import lake_lock
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._run import _Run, rest_seconds
 from headgate.sinks import BatchReport
+from headgate.status import read_status
+from tests.lake.tables import make_table
+from tests.ui.status import put
 
 LOST = ConnectionLostError("the connection ended")
 LEAVES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeadgateError)]
@@ -354,7 +358,8 @@ def test_a_run_that_is_stopped_early_says_so(
     since_us = time.time_ns() // 1000 + 10**9 if idle else 1
     monkeypatch.setattr(ControlFolder, "waiting", lambda _: Waiting(1, since_us, False))
     pipeline = Pipeline(file.config, file=file)
-    assert pipeline._follow(None, None, ["a.*"], once, [], None) is completed  # type: ignore[arg-type]
+    status: Any = SimpleNamespace(warns=None)
+    assert pipeline._follow(None, status, ["a.*"], once, [], None) is completed  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), EngineError("its JVM exited")])
@@ -426,7 +431,7 @@ def test_a_store_that_does_not_answer_when_a_query_begins_is_asked_again(
     monkeypatch.setattr(_pipeline, "_Run", Run)
     pipeline = Pipeline(file.config, snapshot_mode="always")
     monkeypatch.setattr(pipeline._stop, "wait", waits.append)
-    status: Any = SimpleNamespace(tries_again=lambda error: done.append(str(error)))
+    status: Any = SimpleNamespace(tries_again=lambda error: done.append(str(error)), warns=None)
     assert pipeline._follow(None, status, ["a.*"], True, ["a.b"], None)  # type: ignore[arg-type]
     assert waits == [1, 2, 4]
     again = "no answer"
@@ -611,13 +616,27 @@ def test_without_a_file_nothing_is_reloaded() -> None:
 def test_a_second_run_on_a_local_lake_is_refused(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path / "lake"))
     with (
-        lake_lock(lake),
+        lake_lock(lake, "p"),
         pytest.raises(TargetError, match=f"is being written by process {os.getpid()}; stop it"),
-        lake_lock(lake),
+        lake_lock(lake, "p"),
     ):
         pass
-    with lake_lock(lake):
+    with lake_lock(lake, "p"):
         pass
+
+
+def test_a_run_on_the_lake_of_another_pipeline_leaves_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_config(TEXT.replace("/nowhere/lake", str(tmp_path / "lake")))
+    lake = Lake.of(config)
+    make_table(lake.ledger, [], pa.schema({"id": pa.int32()}), {PIPELINE: "shop", TABLE: "_headgate.ledger"})
+    inbox = ControlFolder(lake.inbox)
+    before = put(inbox, state="stopped")
+    monkeypatch.setattr(_pipeline, "check_config", lambda _: ["a.t"])
+    with pytest.raises(TargetError, match="belongs to pipeline 'shop'"):
+        Pipeline(config).run()
+    assert read_status(inbox) == before
 
 
 def test_a_run_waits_for_a_commit_of_maintain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -626,13 +645,13 @@ def test_a_run_waits_for_a_commit_of_maintain(tmp_path: Path, monkeypatch: pytes
         commit.enter_context(try_lock(Path(lake.lock), shared=True))
         waits = replace(_files._LOCKED, sleep=lambda _: commit.close())
         monkeypatch.setattr(_files, "_LOCKED", waits)
-        with lake_lock(lake):
+        with lake_lock(lake, "p"):
             pass
 
 
-def test_a_lake_elsewhere_has_no_lock() -> None:
-    lake = Lake.at("s3a://bucket/lake")
-    with lake_lock(lake), lake_lock(lake):
+def test_a_lake_elsewhere_has_no_lock(tmp_path: Path) -> None:
+    lake = Lake((tmp_path / "lake").as_uri())
+    with lake_lock(lake, "p"), lake_lock(lake, "p"):
         assert not lake.is_local
 
 

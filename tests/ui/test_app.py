@@ -249,6 +249,14 @@ def test_many_tables_are_shown_when_asked_for(inbox: ControlFolder, app: ASGIApp
     assert ask(app, "/content?all=1").text.count('scope="row">shop.') == 1001
 
 
+def test_the_status_of_another_pipeline_is_a_problem(inbox: ControlFolder) -> None:
+    put(inbox)
+    app = create_app([Watched("copy", inbox)])
+    (shown,) = ask(app, "/api/status").value["pipelines"]
+    assert (shown["condition"], "tables" in shown) == ("unknown", False)
+    assert "belongs to pipeline 'shop', not to pipeline 'copy'" in shown["problem"]
+
+
 def test_several_pipelines(tmp_path: Path) -> None:
     watched = [Watched(name, ControlFolder(str(tmp_path / name))) for name in ("shop", "billing")]
     put(watched[0].inbox)
@@ -607,8 +615,8 @@ def test_probes_need_no_token_and_name_nothing(tmp_path: Path, host: str, more: 
 
 def test_a_page_is_ready_if_all_its_pipelines_are(tmp_path: Path) -> None:
     inboxes = [ControlFolder(str(tmp_path / name)) for name in ("a", "b", "c")]
-    for inbox in inboxes[:2]:
-        put(inbox)
+    for number, inbox in enumerate(inboxes[:2]):
+        put(inbox, str(number))
     pages = [
         create_app([Watched(str(number), inbox) for number, inbox in enumerate(some)])
         for some in (inboxes[:2], inboxes)

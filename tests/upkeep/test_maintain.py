@@ -21,9 +21,9 @@ from tests.upkeep.test_upkeep import HOUR, NAME, STILL, Written, ended
 __all__ = ["ended"]  # a fixture of all tests here: threads end
 
 
-def written(path: Path | str) -> Written:
+def written(path: Path | str, pipeline: str = "shop") -> Written:
     """A table that each batch replaces, in three hours, and one that stands still."""
-    made = Written(path if isinstance(path, str) else path / "lake")
+    made = Written(path if isinstance(path, str) else path / "lake", pipeline=pipeline)
     for number in range(6):
         made.write(STILL, [number])
     for number in range(13):

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 
 from headgate.delta import RETENTION_PROPERTIES, LogFiles, TableLog, data_files_in, worth_checkpoint, write_files
 from headgate.delta._log import find_checkpoints
-from headgate.lake import Lake, LedgerRow, TableState
+from headgate.lake import PIPELINE, TABLE, Lake, LedgerRow, TableState
 from headgate.stores._folder import _StoreFolder
 from headgate.upkeep import TableFiles, Upkeep, UpkeepTimes
 from headgate.upkeep import _file_removal as file_removal_module
@@ -74,6 +74,7 @@ class Written:
         properties: Mapping[str, str] = RETENTION_PROPERTIES,
         times: UpkeepTimes | None = None,
         options: dict[str, str] | None = None,
+        pipeline: str = "shop",
     ) -> None:
         self.times, self.options = times, options
         self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
@@ -82,7 +83,8 @@ class Written:
         self.expected: dict[tuple[str, int], list[int]] = {}
         """Folder and version → the values."""
         plain = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}  # delta-rs may write them, too
-        make_table(self.lake.ledger, [], LEDGER, properties, **plain)
+        owned = {**properties, PIPELINE: pipeline, TABLE: "_headgate.ledger"}
+        make_table(self.lake.ledger, [], LEDGER, owned, **plain)
         for table in (NAME, STILL):
             make_table(self.lake.current(table), [], ROWS, {"headgate.key": "[]", **properties}, **plain)
             self.expected[self.lake.current(table), 0] = []

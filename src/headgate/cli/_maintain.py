@@ -45,11 +45,12 @@ def maintain(
       headgate maintain pipeline.toml --dry-run
     """
     from headgate.config import load_config
-    from headgate.lake import Lake
+    from headgate.lake import Lake, check_lake
     from headgate.upkeep import Maintenance
 
     config = load_config(pipeline)
     lake = Lake.of(config)
+    check_lake(lake, config.name, {})
     codec = config.spark.get(_CODEC, "snappy")
     work = Maintenance(lake, config.target.retention_hours * 3600.0, codec, dry=dry_run)
     done = list(work.tables())

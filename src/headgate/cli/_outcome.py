@@ -22,13 +22,16 @@ _MISSED: Final = 20
 """Polls without the signal until its answer is given up: 10 s, in which a run writes its status at least once."""
 
 
-def send(inbox: ControlFolder, signal: Signal) -> int:
-    """Put a signal into the inbox. Return when it was sent, in microseconds since 1970 UTC.
+def send(inbox: ControlFolder, pipeline: str, signal: Signal) -> int:
+    """Put a signal into a pipeline's inbox. Return when it was sent, in microseconds since 1970 UTC.
 
-    :raises TargetError: the inbox cannot be written.
+    :raises TargetError: the inbox cannot be written, or is another pipeline's.
     """
     from headgate.control import sending_us, submit
 
+    status = _read(inbox)
+    if status is not None:
+        status.check_pipeline(inbox, pipeline)
     with file_errors(f"{inbox.path} cannot be written", TargetError):
         sent_us = sending_us(inbox)
         submit(inbox, signal, sent_us)

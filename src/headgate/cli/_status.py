@@ -65,7 +65,7 @@ def command(
         with until_interrupt():
             _watch(inbox, config.name, lake.path, as_json=as_json)
         return 0
-    seen = _read(inbox)
+    seen = _read(inbox, config.name)
     if as_json:
         write_lines([_json(seen, config.name)])
     elif on_terminal():
@@ -83,15 +83,17 @@ class _Seen(NamedTuple):
     signals: tuple[SignalStatus, ...]
 
 
-def _read(inbox: ControlFolder) -> _Seen:
-    """Read the status and the signals.
+def _read(inbox: ControlFolder, name: str) -> _Seen:
+    """Read the status and the signals of a pipeline.
 
-    :raises TargetError: the file cannot be read, or is damaged.
+    :raises TargetError: the file cannot be read, is damaged, or another pipeline's.
     """
     from headgate.status import read_status, shown_signals
 
     with file_errors(f"{inbox.path} cannot be read", TargetError):
         status = read_status(inbox)
+        if status is not None:
+            status.check_pipeline(inbox, name)
         return _Seen(status, shown_signals(inbox, status))
 
 
@@ -107,7 +109,7 @@ def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None
     before: object = ()
     while True:
         try:
-            seen = _read(inbox)
+            seen = _read(inbox, name)
         except HeadgateError as error:
             now: object = error_line(error)
             lines = [_json_problem(name, error)] if as_json else [f"{name}: {error_line(error)}"]
@@ -127,7 +129,7 @@ def _picture_now(inbox: ControlFolder, name: str, lake: str) -> Group:
     from rich.text import Text
 
     try:
-        return _picture(_read(inbox), name, lake)
+        return _picture(_read(inbox, name), name, lake)
     except HeadgateError as error:
         return Group(Text(f"{name}: {error_line(error)}", style="red"))
 

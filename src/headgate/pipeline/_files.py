@@ -12,7 +12,7 @@ from typing import Final
 from headgate.config import PipelineConfig
 from headgate.errors import HeadgateError, SecondDriverError, TargetError
 from headgate.files import LockedError, system_error, try_lock
-from headgate.lake import Lake
+from headgate.lake import Lake, check_lake
 from headgate.retrying import RetryPolicy
 
 __all__ = ["known_error", "lake_lock", "temporary_folder"]
@@ -22,12 +22,14 @@ _LOCKED: Final = RetryPolicy(0.1, deadline_seconds=2.0, errors=LockedError)
 
 
 @contextlib.contextmanager
-def lake_lock(lake: Lake) -> Iterator[None]:
-    """Lock a local lake for one run, with an advisory lock that ends with the process. Elsewhere the ledger decides.
+def lake_lock(lake: Lake, pipeline: str) -> Iterator[None]:
+    """Lock a local lake for one run of its pipeline, with an advisory lock that ends with the process. Elsewhere the
+    ledger decides.
 
     :raises SecondDriverError: another run has it. ``headgate maintain`` has it for moments, which are waited for.
-    :raises TargetError: its file cannot be written; StorageError likewise.
+    :raises TargetError: its file cannot be written, or the lake is another pipeline's; StorageError likewise.
     """
+    check_lake(lake, pipeline, {})
     if not lake.is_local:
         yield
         return

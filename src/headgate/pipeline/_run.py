@@ -165,7 +165,7 @@ class Pipeline:
                 check_interfaces(self.config)
                 tables = check_config(self.config)
                 check_resnapshot(resnapshot, tables)
-                stack.enter_context(lake_lock(self.lake))
+                stack.enter_context(lake_lock(self.lake, self.config.name))
             except HeadgateError as error:
                 record_failure(inbox, self.config.name, error)
                 raise

@@ -492,14 +492,14 @@ class StatusWriter(Progress):
 
 
 def record_failure(inbox: ControlFolder, pipeline: str, error: BaseException) -> None:
-    """Record a failure from before the run locked the lake, unless another run is alive. If no run has written to the
-    lake yet, nothing is written there: the status is kept in the user's cache.
+    """Record a failure from before the run locked the lake, unless another run is alive, or the lake is another
+    pipeline's. If no run has written to the lake yet, nothing is written there: the status is kept in the user's cache.
     """
     try:
         before, has_begun = read_status(inbox), inbox.read(ControlFile.STATUS) is not None
     except (HeadgateError, OSError):
         before, has_begun = None, False
-    if before is not None and before.is_alive():
+    if before is not None and (before.is_alive() or before.is_of_another(pipeline)):
         return
     writer = StatusWriter(inbox, pipeline)
     writer._take_over()

@@ -376,6 +376,20 @@ class Status(_Model):
     recent: tuple[BatchStatus, ...] = ()
     warnings: tuple[WarningStatus, ...] = ()
 
+    def check_pipeline(self, inbox: ControlFolder, name: str) -> None:
+        """Check that a pipeline with this name may take the status for its own. Before the first batch it may, because
+        the lake belongs to none.
+
+        :raises TargetError: the lake is another pipeline's.
+        """
+        if self.is_of_another(name):
+            owners = f"pipeline {self.pipeline!r}, not to pipeline {name!r}"
+            raise TargetError(f"{inbox.path} belongs to {owners}; choose another target.path or name")
+
+    def is_of_another(self, name: str) -> bool:
+        """Return whether a pipeline with another name has written the lake."""
+        return self.pipeline != name and self.batch is not None
+
     def is_alive(self, now_us: int | None = None) -> bool:
         """Return whether the run that wrote this is still running.
 

@@ -95,6 +95,8 @@ class Watched:
         now_us = time.time_ns() // 1000
         try:
             status = read_status(self.inbox, now_us)
+            if status is not None:
+                status.check_pipeline(self.inbox, self.name)
             return PipelineView(self.name, now_us, status, signals=shown_signals(self.inbox, status))
         except HeadgateError as error:
             return PipelineView(self.name, now_us, None, error_line(error))
