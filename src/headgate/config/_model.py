@@ -23,8 +23,8 @@ __all__ = [
     "LocalPath",
     "Model",
     "RulesByTable",
+    "VariableName",
     "both_set",
-    "check_variable",
     "is_server_url",
     "is_table",
     "split_url",
@@ -79,6 +79,16 @@ otherwise stay as they are."""
 LocalPath: TypeAlias = Annotated[Path, AfterValidator(lambda path, info: Path(_absolute(str(path), info)))]
 """A path of this machine, made absolute as a ``FilePath``."""
 
+
+def _check_variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("expected the name of an environment variable, not its value")
+    return name
+
+
+VariableName: TypeAlias = Annotated[str, AfterValidator(_check_variable)]
+"""The name of an environment variable. Errors show it, so its value, which may be a secret, is refused."""
+
 RulesByTable: TypeAlias = Annotated[dict[str, dict[str, Any]], AfterValidator(checked_rules)]
 """``[columns]``: pattern on ``db.table`` → pattern on columns → rule, as :func:`parse_rules` takes them."""
 
@@ -127,13 +137,3 @@ def is_server_url(url: str) -> bool:
     """
     parts = split_url(url, "http", "https")
     return parts is not None and parts.username is None and not parts.path.strip("/") and not parts.query
-
-
-def check_variable(name: str | None) -> str | None:
-    """Return the name of an environment variable, or None.
-
-    :raises ValueError: it is no name.
-    """
-    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError("expected the name of an environment variable, not its value")
-    return name

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from headgate.config._model import Conflict, FilePath, LocalPath, Model, RulesByTable, both_set
+from headgate.config._model import Conflict, FilePath, LocalPath, Model, RulesByTable, VariableName, both_set
 from headgate.policies import POLICY_SETTINGS, MaskKey, Policies, ZeroDates, parse_rules
 
 __all__ = ["SCNS_OF_COLUMNS", "RelaySettings", "SchemaTypes", "ScnKind"]
@@ -73,7 +73,9 @@ class RelaySettings(Model):
         description="[rules for columns](../how-to/shaping-tables/columns.md), as in a pipeline: what they hide is in"
         " no event, row, schema or file of the relay",
     )
-    mask_key_env: str | None = Field(default=None, description="environment variable with the key of rules `hash`")
+    mask_key_env: VariableName | None = Field(
+        default=None, description="environment variable with the key of rules `hash`"
+    )
     mask_key_file: FilePath | None = Field(default=None, description="file with the key of rules `hash`")
     tls_cert: LocalPath | None = Field(
         default=None, description="certificate of the server and its chain, PEM: the relay serves HTTPS"

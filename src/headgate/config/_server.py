@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator
 
-from headgate.config._model import Conflict, FilePath, Model, both_set, check_variable, split_url
+from headgate.config._model import Conflict, FilePath, Model, VariableName, both_set, split_url
 from headgate.parsing import parse_command
 
 __all__ = ["PASSWORD_NAMES", "ServerLogin"]
@@ -23,7 +23,7 @@ class ServerLogin(Model):
     """Where a server is, and where its password is: never the password."""
 
     url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
-    password_env: str | None = Field(
+    password_env: VariableName | None = Field(
         None,
         description="environment variable that holds the password; without it, `password_file` and `password_command`:"
         " `HEADGATE_PASSWORD`",
@@ -49,11 +49,6 @@ class ServerLogin(Model):
         if parts.path.strip("/"):
             raise ValueError("a URL names no database; expected mysql://user@host:3306, and databases in tables")
         return url
-
-    @field_validator("password_env")
-    @classmethod
-    def _check_password_env(cls, name: str | None) -> str | None:
-        return check_variable(name)
 
     @field_validator("password_command")
     @classmethod

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from headgate.config._layout import ClusteringColumns, TableProperties
-from headgate.config._model import Conflict, FilePath, both_set, check_variable, is_server_url, is_table
+from headgate.config._model import Conflict, FilePath, VariableName, both_set, is_server_url, is_table
 from headgate.config._policies import PolicySection, with_policies
 from headgate.config._server import ServerLogin
 from headgate.config._target import Deletes
@@ -118,7 +118,7 @@ class SourceSettings(ServerLogin):
         description="if the relay no longer has a part of the log: `false` stops with an error, `true` reads it from"
         " the server",
     )
-    mask_key_env: str | None = Field(
+    mask_key_env: VariableName | None = Field(
         None, description="environment variable that holds the key of rules `hash` in `[columns]`: 16 bytes or more"
     )
     mask_key_file: FilePath | None = Field(
@@ -150,11 +150,6 @@ class SourceSettings(ServerLogin):
         if name is not None and not is_table(name):
             raise ValueError('expected db.table, such as "shop.signals"')
         return name
-
-    @field_validator("mask_key_env")
-    @classmethod
-    def _check_env(cls, name: str | None) -> str | None:
-        return check_variable(name)
 
     def _conflicts(self) -> Iterator[Conflict]:
         yield from super()._conflicts()

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Field, field_validator
 
 from headgate.config._layout import TableProperties
-from headgate.config._model import Conflict, FilePath, KafkaClient, Model, check_variable, split_url
+from headgate.config._model import Conflict, FilePath, KafkaClient, Model, VariableName, split_url
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
@@ -43,7 +43,7 @@ class KafkaTargetConfig(KafkaClient):
         description='URL of a schema registry with Confluent\'s REST API, for `format = "avro"`, such as'
         " `https://registry:8081`",
     )
-    registry_auth_env: str | None = Field(
+    registry_auth_env: VariableName | None = Field(
         None, description="environment variable that holds `user:password` for the registry"
     )
     registry_ca_file: FilePath | None = Field(
@@ -84,11 +84,6 @@ class KafkaTargetConfig(KafkaClient):
     timeout_seconds: int = Field(
         60, ge=1, le=900, description="seconds in which the brokers must accept a message, or the batch fails"
     )
-
-    @field_validator("registry_auth_env")
-    @classmethod
-    def _check_env(cls, name: str | None) -> str | None:
-        return check_variable(name)
 
     @field_validator("registry")
     @classmethod

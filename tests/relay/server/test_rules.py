@@ -117,6 +117,7 @@ def test_rules_in_the_file(tmp_path: Path) -> None:
     for old, new, message in (
         ('"hash"', '"rot13"', "is not a rule for a column"),
         ('mask_key_file = "mask.key"', 'mask_key_file = "a"\nmask_key_env = "b"', "keep one"),
+        ('mask_key_file = "mask.key"', 'mask_key_env = "the secret"', "mask_key_env: expected the name of an"),
         ("disk_bytes = ", "log_disk_bytes = 2000000\ndisk_bytes = ", "the binlog archive has every value"),
     ):
         file.write_text(more.replace(old, new))

@@ -269,6 +269,7 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for wrong, message in (
         (TENANT, "either token_file or token_env"),
         (f'{TENANT}token_env = "NOT_SET"', "NOT_SET is not set"),
+        (f'{TENANT}token_env = "pets-token"', "token_env: expected the name of an environment variable, not its value"),
         (f'{TENANT}token_env = "PETS_TOKEN"\ntoken_file = "token"', "needs either token_file or token_env"),
         (
             f'{TENANT}token_file = "token"\nconcurrent = 0',

@@ -27,7 +27,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from headgate.config import SECTION, Conflict, LocalPath, Mistakes, RelaySettings, ServerLogin, checked
+from headgate.config import SECTION, Conflict, LocalPath, Mistakes, RelaySettings, ServerLogin, VariableName, checked
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.parsing import parse_toml
@@ -64,7 +64,7 @@ class _Physical(ServerLogin):
 
 @checked_dataclass(frozen=True, config=SECTION)
 class _Tenant(TenantSettings):
-    token_env: str | None = Field(default=None, kw_only=True)
+    token_env: VariableName | None = Field(default=None, kw_only=True)
     token_file: LocalPath | None = Field(default=None, kw_only=True)
 
     @model_validator(mode="after")
