@@ -442,6 +442,17 @@ def test_a_store_that_does_not_answer_when_a_query_begins_is_asked_again(
         pipeline._follow(None, status, ["a.*"], True, [], None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_only_a_run_that_is_to_end_ends_with_its_query(once: bool) -> None:
+    """Spark ends a query without an error, too, if somebody stops it, or its session ends."""
+    run = _pipeline._Run.__new__(_pipeline._Run)
+    run.superseded = run.ended = False
+    query: Any = SimpleNamespace(awaitTermination=lambda _seconds: True)
+    error = run._watch(query, once, threading.Event(), lambda: False)
+    assert isinstance(error, EngineError) != once
+    assert run.ended == once
+
+
 class Purged:
     """Queries whose position the server has purged, some of them after a batch."""
 

@@ -397,14 +397,14 @@ class _Run:
             return self._cause(error)
         try:
             self.writer.start()
-            return self._watch(query, stop, reloaded)
+            return self._watch(query, once, stop, reloaded)
         finally:  # Ctrl-C in a notebook, or an error while a new configuration is checked, leaves it running
             self._ending.set()
             with contextlib.suppress(Exception):
                 query.stop()
 
     def _watch(
-        self, query: StreamingQuery, stop: threading.Event, reloaded: Callable[[], bool]
+        self, query: StreamingQuery, once: bool, stop: threading.Event, reloaded: Callable[[], bool]
     ) -> BaseException | None:
         try:
             while not stop.is_set() and not self.superseded:
@@ -412,8 +412,8 @@ class _Run:
                 if self.superseded:
                     break
                 if query.awaitTermination(1):
-                    self.ended = True
-                    return None
+                    self.ended = once
+                    return None if once else EngineError("Spark's query was stopped, and not by this run")
                 self._count_tasks()
                 self._count_requests()
         except Exception as error:  # noqa: BLE001 - _cause finds the error in any form that Spark gives it
