@@ -14,7 +14,6 @@ import pytest
 
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
-from headgate.relay.client._reading import Answer
 from headgate.relay.databus import Schema, StreamPosition, checkpoint_json, event_fields, parse_position
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import Served, served
@@ -234,8 +233,12 @@ def test_another_transaction_in_the_middle_of_one() -> None:
         first, second = many(relay, 1), many(relay, 100)
         client = in_pieces(relay, recorder)
         reader, whole = client._reader, client._reader.stream
-        other = Answer(second, event_fields(np.frombuffer(second, np.uint8)))
-        reader.stream = lambda position: other if position.offset > 0 else whole(position)  # type: ignore[method-assign]
+        other: dict[str, Any] = {"body": second, "fields": event_fields(np.frombuffer(second, np.uint8))}
+
+        def stream(position: StreamPosition) -> Any:
+            return whole(position)._replace(**other if position.offset > 0 else {})
+
+        reader.stream = stream  # type: ignore[method-assign]
         with pytest.raises(RelayDivergedError, match="in the middle of"):
             client.run()
     assert len(first) > 200
