@@ -288,7 +288,7 @@ class FakeControl:
     def sink_tables(self) -> SinkTables:
         content = self.files.get("finished", {})
         tables, stale, settling = (frozenset(content.get(name, ())) for name in ("tables", "stale", "settling"))
-        return SinkTables(tables, stale, settling, content.get("paused", False))
+        return SinkTables(tables, stale, settling, paused=content.get("paused", False))
 
     def has_moved(self, epoch: int, planned_us: int) -> bool:
         return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}

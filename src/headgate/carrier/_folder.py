@@ -107,6 +107,8 @@ class SinkTables:
     """Those of them whose rows are not valid until they are read again."""
     settling: frozenset[str] = frozenset()
     """Those of them whose rows are exact once later changes are applied."""
+    requested: frozenset[str] = frozenset()
+    """Those that are to be read again by a request; their rows stay valid until then."""
     paused: bool = False
     """Whether a signal has paused table snapshots."""
 
@@ -300,16 +302,14 @@ class ControlFolder:
     def sink_tables(self) -> SinkTables:
         """Return the sinks' tables as they were last recorded."""
         content = self.read(ControlFile.FINISHED) or {}
-        tables, stale, settling = (
-            frozenset(map(str, content.get(name, ()))) for name in ("tables", "stale", "settling")
-        )
-        return SinkTables(tables, stale, settling, bool(content.get("paused")))
+        names = ("tables", "stale", "settling", "requested")
+        tables, stale, settling, requested = (frozenset(map(str, content.get(name, ()))) for name in names)
+        return SinkTables(tables, stale, settling, requested, bool(content.get("paused")))
 
     def record_tables(self, tables: SinkTables) -> None:
         """Record the sinks' tables."""
-        names = {"tables": tables.finished, "stale": tables.stale, "settling": tables.settling}
-        sets = {name: sorted(ones) for name, ones in names.items()}
-        self.write(ControlFile.FINISHED, {**sets, "paused": tables.paused})
+        sets = {name: sorted(ones) for name, ones in vars(tables).items() if name not in ("finished", "paused")}
+        self.write(ControlFile.FINISHED, {"tables": sorted(tables.finished), **sets, "paused": tables.paused})
 
     def forget_position(self) -> None:
         """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic
