@@ -139,14 +139,16 @@ def test_requests_that_cannot_be_read() -> None:
 def test_where_the_sinks_are(folder: ControlFolder) -> None:
     end = End("g", "u", "binlog.000001", 4, 5)
     folder.record_hint(end)
-    tables = SinkTables(frozenset({"b.b", "a.b", "c.b"}), frozenset({"b.b"}), frozenset({"c.b"}), paused=True, slots=16)
+    tables = SinkTables(
+        frozenset({"b.b", "a.b", "c.b"}), frozenset({"b.b"}), frozenset({"c.b"}), frozenset({"a.b"}), True, 16
+    )
     folder.record_tables(tables)
     assert folder.hint() == end
     position = {"gtid": "g", "server_uuid": "u", "file": "binlog.000001", "pos": 4}
     assert folder.read(ControlFile.HINT) == {**position, "created_s": 5}
     assert folder.sink_tables() == tables
     names = {"tables": ["a.b", "b.b", "c.b"], "stale": ["b.b"], "settling": ["c.b"]}
-    assert folder.read(ControlFile.FINISHED) == {**names, "paused": True, "slots": 16}
+    assert folder.read(ControlFile.FINISHED) == {**names, "requested": ["a.b"], "paused": True, "slots": 16}
     folder.send_request("1", REDO)
     folder.write(signal_path("2"), {"type": "log"})
     folder.write(ControlFile.FORWARDED, {"offset": 4})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,6 +135,7 @@ class Runs(Database):
         mode: SnapshotMode | None = None,
         *,
         once: bool = True,
+        resnapshot: Sequence[str] = (),
         meanwhile: Callable[[int], bool | None] = lambda _number: None,
     ) -> list[BatchReport]:
         """The batches of one run; ``meanwhile`` is called after each with its number, and ends the run with False."""
@@ -146,7 +147,7 @@ class Runs(Database):
             if meanwhile(len(self.reports)) is False:
                 pipeline.stop()
 
-        pipeline.run(once=once, on_progress=progress)
+        pipeline.run(once=once, resnapshot=resnapshot, on_progress=progress)
         return self.reports
 
     def signal(self, kind: str, *tables: str, **data: Any) -> str:

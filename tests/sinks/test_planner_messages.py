@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.carrier import ControlFolder, End, SinkTables, signal_path
-from headgate.control import SignalAnswer, SignalState, parse_signal, submit
+from headgate.control import OpenSnapshots, SignalAnswer, SignalState, parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
@@ -53,7 +53,7 @@ def test_signals_of_a_committed_batch_outlast_a_kill(tmp_path: Path) -> None:
     messages.request(batch, [], {})
     (signal,) = inbox.signals().values()
     assert signal["id"] == "s1"
-    messages.hand_back(batch, {}, ())
+    messages.hand_back(batch, {}, OpenSnapshots())
     assert len(inbox.signals()) == 1
 
 
@@ -65,7 +65,7 @@ def test_the_file_of_a_later_signal_with_the_same_id_stays(
     submit(inbox, parse_signal({"id": "x", "type": "pause-snapshot"}), sent_us)
     batch = FakeBatch(9)
     batch.actions.append({"id": "x", "type": "execute-snapshot", "tables": [], "sent_us": 5, **late})
-    PlannerMessages(inbox).hand_back(batch.described(), {}, ())
+    PlannerMessages(inbox).hand_back(batch.described(), {}, OpenSnapshots())
     assert len(inbox.signals()) == left
 
 
@@ -80,28 +80,27 @@ def test_a_request_for_tables_stays_until_they_are_read(tmp_path: Path) -> None:
     inbox.write(signal_path("x"), {"id": "x", "submitted_us": 5})
     inbox.write(signal_path("kafka-t-1"), {"id": "x", "submitted_us": 6})
     batch.actions.append({"id": "x", "type": "execute-snapshot", "tables": ["shop.a"], "sent_us": 5})
-    messages.hand_back(batch.described(), {}, [answer(SignalState.TAKEN)])
-    messages.hand_back(FakeBatch(10).described(), {}, [answer(SignalState.RUNNING)])
+    messages.hand_back(batch.described(), {}, OpenSnapshots(answers=(answer(SignalState.TAKEN),)))
+    messages.hand_back(FakeBatch(10).described(), {}, OpenSnapshots(answers=(answer(SignalState.RUNNING),)))
     assert list(inbox.signals()) == ["x", "kafka-t-1"]
     for _ in range(2):  # as by a batch that is repeated by another run
-        messages.hand_back(FakeBatch(11).described(), {}, [answer(SignalState.DONE)])
+        messages.hand_back(FakeBatch(11).described(), {}, OpenSnapshots(answers=(answer(SignalState.DONE),)))
         assert list(inbox.signals()) == ["kafka-t-1"]
         messages = PlannerMessages(inbox)
-    messages.hand_back(
-        FakeBatch(12).described(), {}, [answer(SignalState.DONE), answer(SignalState.DONE, sent_us=None)]
-    )
+    done = OpenSnapshots(answers=(answer(SignalState.DONE), answer(SignalState.DONE, sent_us=None)))
+    messages.hand_back(FakeBatch(12).described(), {}, done)
     assert list(inbox.signals()) == ["kafka-t-1"]
 
 
 def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_log(tmp_path: Path) -> None:
     inbox = ControlFolder(str(tmp_path))
-    PlannerMessages(inbox).hand_back(FakeBatch(9).described(), {}, ())
+    PlannerMessages(inbox).hand_back(FakeBatch(9).described(), {}, OpenSnapshots())
     position = End(FakeBatch(9).gtid, UUID, "", 0)
     assert inbox.hint() == position
     assert position.hint is None
     end, messages = FakeBatch(10).end(FakeBatch(10).gtid).described(), PlannerMessages(inbox)
-    messages.hand_back(end, {}, ())
-    messages.hand_back(FakeBatch(11).described(), {}, ())
+    messages.hand_back(end, {}, OpenSnapshots())
+    messages.hand_back(FakeBatch(11).described(), {}, OpenSnapshots())
     assert inbox.hint() == end.ends[0], "the ledger has the set; this is the last position that is known"
 
 
@@ -118,17 +117,17 @@ def test_the_planner_learns_how_many_tasks_run_at_once(tmp_path: Path) -> None:
 def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:
     """The kill prevented the report of a batch in which one table was complete and the re-read of another began."""
     inbox = ControlFolder(str(tmp_path))
-    PlannerMessages(inbox).resume({"shop.a": TableState("shop.a", "live")})
+    PlannerMessages(inbox).resume({"shop.a": TableState("shop.a", "live")}, OpenSnapshots())
     assert inbox.sink_tables() == SinkTables()  # no stream was here
     end = FakeBatch(8).end(FakeBatch(8).gtid).described()
-    PlannerMessages(inbox).hand_back(end, {"shop.b": TableState("shop.b", "live")}, ())
+    PlannerMessages(inbox).hand_back(end, {"shop.b": TableState("shop.b", "live")}, OpenSnapshots())
     states = {"shop.a": TableState("shop.a", "live"), "shop.b": TableState("shop.b", "snapshotting", since_epoch=9)}
-    PlannerMessages(inbox).resume(states)
+    PlannerMessages(inbox).resume(states, OpenSnapshots())
     assert inbox.sink_tables() == SinkTables(frozenset({"shop.a"}))
     suspended = {
         f"shop.{name}": TableState(f"shop.{name}", name)
         for name in ("stale", "stopped", "excluded", "dropped", "settling")
     }
-    PlannerMessages(inbox).resume(suspended)
+    PlannerMessages(inbox).resume(suspended, OpenSnapshots())
     stale = frozenset({"shop.stale", "shop.excluded"})  # the second only if the patterns include it again
     assert inbox.sink_tables() == SinkTables(frozenset(suspended), stale, frozenset({"shop.settling"}))

@@ -286,9 +286,7 @@ class FakeControl:
         return End(**self.files["hint"]) if "hint" in self.files else None
 
     def sink_tables(self) -> SinkTables:
-        content = self.files.get("finished", {})
-        finished, stale, settling = (frozenset(content.get(name, ())) for name in ("tables", "stale", "settling"))
-        return SinkTables(finished, stale, settling, content.get("paused", False), content.get("slots", 0))
+        return SinkTables.of(self.files.get("finished", {}))
 
     def has_moved(self, epoch: int, planned_us: int) -> bool:
         return self.files.get("moved") == {"epoch": epoch, "planned_us": planned_us}

@@ -107,10 +107,26 @@ class SinkTables:
     """Those of them whose rows are not valid until they are read again."""
     settling: frozenset[str] = frozenset()
     """Those of them whose rows are exact once later changes are applied."""
+    requested: frozenset[str] = frozenset()
+    """Those that are to be read again by a request; their rows stay valid until then."""
     paused: bool = False
     """Whether a signal has paused table snapshots."""
     slots: int = 0
     """How many tasks the session ran at once after the last batch, as far as executors had registered; 0: unknown."""
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> SinkTables:
+        """Return what the file's content says; what it lacks is empty or unknown."""
+        names = ("tables", "stale", "settling", "requested")
+        finished, stale, settling, requested = (frozenset(map(str, content.get(name, ()))) for name in names)
+        return cls(finished, stale, settling, requested, bool(content.get("paused")), int(content.get("slots", 0)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file's content."""
+        return {
+            "tables": sorted(self.finished), "stale": sorted(self.stale), "settling": sorted(self.settling),
+            "requested": sorted(self.requested), "paused": self.paused, "slots": self.slots,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -301,16 +317,11 @@ class ControlFolder:
 
     def sink_tables(self) -> SinkTables:
         """Return the sinks' tables as they were last recorded."""
-        content = self.read(ControlFile.FINISHED) or {}
-        names = ("tables", "stale", "settling")
-        finished, stale, settling = (frozenset(map(str, content.get(name, ()))) for name in names)
-        return SinkTables(finished, stale, settling, bool(content.get("paused")), int(content.get("slots", 0)))
+        return SinkTables.of(self.read(ControlFile.FINISHED) or {})
 
     def record_tables(self, tables: SinkTables) -> None:
         """Record the sinks' tables."""
-        names = {"tables": tables.finished, "stale": tables.stale, "settling": tables.settling}
-        sets = {name: sorted(ones) for name, ones in names.items()}
-        self.write(ControlFile.FINISHED, {**sets, "paused": tables.paused, "slots": tables.slots})
+        self.write(ControlFile.FINISHED, tables.to_dict())
 
     def forget_position(self) -> None:
         """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic

@@ -146,6 +146,12 @@ class OpenSnapshots:
     answers: tuple[SignalAnswer, ...] = ()
     """What became of users' signals, newest first."""
 
+    @property
+    def requested(self) -> frozenset[str]:
+        """Tables that a request of the sinks or of a run has read again. Signals of users have times."""
+        left = (one.left for one in self.snapshots if one.aggregate == INCREMENTAL and one.sent_us is None)
+        return frozenset().union(*left)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         answers = [one.to_dict() for one in self.answers]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle, SinkTables, sent_at, signal_id
 from headgate.catalog import TablePatterns, exact_pattern
-from headgate.control import SignalAnswer, SignalKey, inbox_files
+from headgate.control import OpenSnapshots, SignalKey, inbox_files
 from headgate.decide import Decision
 from headgate.lake import State, TableState, short_name
 from headgate.positions import NOTHING, Position, parse_position
@@ -56,16 +56,16 @@ class PlannerMessages:
                 self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot, planned_us)
 
     def hand_back(
-        self, batch: Batch, states: Mapping[str, TableState], answers: Iterable[SignalAnswer], slots: int = 0
+        self, batch: Batch, states: Mapping[str, TableState], snapshots: OpenSnapshots, slots: int = 0
     ) -> None:
         """Report the results of a batch that the ledger has, and remove the signals that are done.
 
         :param states: all tables after it.
-        :param answers: to users' signals, after it.
+        :param snapshots: open ones, and answers to users' signals, after it.
         :param slots: how many tasks Spark runs at once now; 0: unknown.
         """
-        self._report_finished(states, paused=batch.header.paused, slots=slots)
-        self._remove_done(batch.header.actions, {one.key: one.is_over for one in answers})
+        self._report_finished(states, snapshots, paused=batch.header.paused, slots=slots)
+        self._remove_done(batch.header.actions, {one.key: one.is_over for one in snapshots.answers})
         if (end := self._end(batch)) is not None:
             self._inbox.record_hint(end)
             self._has_position = True
@@ -100,16 +100,18 @@ class PlannerMessages:
             return None
         return End(header.gtid, header.server_uuid, "", 0)
 
-    def resume(self, states: Mapping[str, TableState]) -> None:
+    def resume(self, states: Mapping[str, TableState], snapshots: OpenSnapshots) -> None:
         """Report the results of the ledger's newest batch again: a kill may have prevented that, and a stream without
         its checkpoint does not repeat the batch. If the position was removed, too, such a stream begins again.
 
-        :param states: the tables in the last ledger row.
+        :param states: the tables in the last ledger row; ``snapshots`` likewise.
         """
         if self._inbox.hint() is not None:
-            self._report_finished(states, paused=self._inbox.sink_tables().paused)
+            self._report_finished(states, snapshots, paused=self._inbox.sink_tables().paused)
 
-    def _report_finished(self, states: Mapping[str, TableState], *, paused: bool, slots: int = 0) -> None:
+    def _report_finished(
+        self, states: Mapping[str, TableState], snapshots: OpenSnapshots, *, paused: bool, slots: int = 0
+    ) -> None:
         # For the planner, suspended tables are finished too: their re-read was requested. It must know which ones wait:
         # a request finds nothing to read while the account cannot see its table. A stream that has lost its checkpoint
         # has lost the requests that it took, too, the patterns that left tables out, the windows of those that
@@ -118,6 +120,7 @@ class PlannerMessages:
             frozenset(table for table, state in states.items() if state.is_read or state.is_suspended),
             frozenset(table for table, state in states.items() if state.state in _READ_AGAIN),
             frozenset(table for table, state in states.items() if state.state == State.SETTLING),
+            snapshots.requested,
             paused,
             slots,
         )

@@ -245,7 +245,7 @@ class BatchWriter:
 
     def resume(self) -> None:
         """Report to the planner which tables the ledger has as complete, before the stream begins."""
-        self._planner_messages.resume(self.ledger.tables())
+        self._planner_messages.resume(self.ledger.tables(), self._open())
 
     def start(self) -> None:
         """Start the work in the background, until :meth:`close`: maintaining the tables, heartbeats to Kafka."""
@@ -296,7 +296,7 @@ class BatchWriter:
         self.progress.applies(batch)
         before = self.ledger.tables()
         if self.ledger.has(batch.header.epoch, batch.header.start_epoch):
-            self._planner_messages.hand_back(batch, before, self._open().answers, spark.sparkContext.defaultParallelism)
+            self._planner_messages.hand_back(batch, before, self._open(), spark.sparkContext.defaultParallelism)
             report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
             return replace(report, merged=self._shown(), answers=self._open().answers)
         self.ledger.fence(batch.header.epoch)
@@ -332,7 +332,7 @@ class BatchWriter:
         self._has_written = True
         self._other_layout.clear()
         committed_us = time.time_ns() // 1000
-        self._planner_messages.hand_back(batch, states, row.snapshots.answers, spark.sparkContext.defaultParallelism)
+        self._planner_messages.hand_back(batch, states, row.snapshots, spark.sparkContext.defaultParallelism)
         self.upkeep.note(row, self.ledger.version)
         self.upkeep.commit_pending_internal(self.ledger)
         report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())

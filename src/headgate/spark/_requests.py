@@ -24,8 +24,9 @@ and counts as one of all rows. A signal's filter applies in addition.
 (``snapshot_new_tables``). So are tables that only the present patterns match, not the previous offset's: they were not
 followed so far, even if the sinks hold a table of that name. Tables that the patterns no longer match are forgotten.
 
-**Stale tables** have a record from their request on. One without a record is read again, if the server shows it: while
-the account could not see it, its request found nothing, or its read ended.
+**Stale tables**, and others that a request has read again, have a record from their request on. One without a record
+is read again, if the server shows it: while the account could not see it, its request found nothing, or its read ended;
+or the checkpoint was lost.
 
 **forget-table** names tables of the sinks that the stream does not follow: the ledger's next row leaves them out.
 
@@ -94,8 +95,9 @@ def take_requests(
             plan.enqueue(included, {})
             plan.enqueue(unknown, server.definitions(patterns) if unknown and plan.settings.append_allowed else {})
     take_signals(plan, signals, tables, server)
-    stale = plan.settings.sinks.stale if discover and plan.settings.sinks is not None else frozenset()
-    lost = [table for table in sorted(stale) if reads.get(table) is None]
+    sinks = plan.settings.sinks if discover else None
+    waiting = frozenset[str]() if sinks is None else sinks.stale | sinks.requested
+    lost = [table for table in sorted(waiting) if reads.get(table) is None]
     for table in lost:
         if table in tables():
             plan.read_again(table)

@@ -290,22 +290,24 @@ def test_a_checkpoint_lost_after_a_kill_behind_the_ledger_row(
 
 @WITH_GTIDS
 def test_a_checkpoint_lost_while_reading_is_paused(runs: Runs) -> None:
-    """It had the request to read a table again, and the pause. The rows of that table stay valid meanwhile."""
-    one, two = runs.table("one", 5), runs.table("two", 350)
+    """It had the requests to read tables again, and the pause. The rows of these tables stay valid meanwhile."""
+    one, two, three = runs.table("one", 5), runs.table("two", 350), runs.table("three", 250)
     runs.run()
     runs.signal("pause-snapshot")
     requested = runs.signal("execute-snapshot", "two", additional_condition="v < 5")
-    runs.run()
+    runs.run(resnapshot=[three])
     shutil.rmtree(runs.lake.checkpoint)
     runs.do("UPDATE one SET v = 70 WHERE id = 1")
     reports = runs.run()
     assert [report.rows for report in reports if report.rows] == [], "reading is still paused"
-    assert (runs.rows(one), runs.state(two)) == (runs.source(one), "live")
+    assert (runs.rows(one), runs.state(two), runs.state(three)) == (runs.source(one), "live", "live")
     runs.signal("resume-snapshot")
     reports = runs.run()
-    assert sum(report.rows.get(two, 0) for report in reports) == len(runs.source(two, "v < 5"))
+    rows = {table: sum(report.rows.get(table, 0) for report in reports) for table in (two, three)}
+    assert rows == {two: len(runs.source(two, "v < 5")), three: 250}
     scanned = [one.additional_data for one in runs.notifications() if one.type == "TABLE_SCAN_COMPLETED"]
-    assert [one["status"] for one in scanned if one["scanned_collection"] == two] == ["SUCCEEDED"] * 2
+    for table in (two, three):
+        assert [one["status"] for one in scanned if one["scanned_collection"] == table] == ["SUCCEEDED"] * 2
     assert [(one.state, one.reason) for one in reports[-1].answers if one.id == requested] == [("done", None)]
     assert runs.inbox.signals() == {}
 
