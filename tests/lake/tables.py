@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from headgate.delta import files_of, write_files
-from headgate.lake import Lake, TableState
+from headgate.lake import PIPELINE, TABLE, Lake, TableState
 
 __all__ = ["make_ledger", "make_table"]
 
@@ -36,8 +36,10 @@ _LEDGER = pa.schema(
 )  # fmt: skip
 
 
-def make_ledger(lake: Lake, *files: Sequence[int], gtid: str = "", states: Sequence[TableState] = ()) -> None:
-    """A ledger with a row for each epoch in these files."""
+def make_ledger(
+    lake: Lake, *files: Sequence[int], gtid: str = "", states: Sequence[TableState] = (), pipeline: str = "shop"
+) -> None:
+    """A pipeline's ledger with a row for each epoch in these files."""
 
     def line(epoch: int) -> dict[str, object]:
         return {
@@ -45,7 +47,8 @@ def make_ledger(lake: Lake, *files: Sequence[int], gtid: str = "", states: Seque
             "tables": [state.to_dict() for state in states],
         }  # fmt: skip
 
-    make_table(lake.ledger, [pa.Table.from_pylist(list(map(line, epochs)), _LEDGER) for epochs in files], _LEDGER, {})
+    rows = [pa.Table.from_pylist(list(map(line, epochs)), _LEDGER) for epochs in files]
+    make_table(lake.ledger, rows, _LEDGER, {PIPELINE: pipeline, TABLE: "_headgate.ledger"})
 
 
 def make_table(
