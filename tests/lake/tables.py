@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from headgate.delta import files_of, write_files
-from headgate.lake import Lake, LedgerRow, TableState
+from headgate.lake import PIPELINE, TABLE, Lake, LedgerRow, TableState
 
 __all__ = ["make_ledger", "make_table"]
 
@@ -34,13 +34,16 @@ _LEDGER = pa.schema(
 )  # fmt: skip
 
 
-def make_ledger(lake: Lake, *files: Sequence[int], gtid: str = "", states: Sequence[TableState] = ()) -> None:
-    """A ledger with a row for each epoch in these files, without columns that have their defaults in it."""
+def make_ledger(
+    lake: Lake, *files: Sequence[int], gtid: str = "", states: Sequence[TableState] = (), pipeline: str = "shop"
+) -> None:
+    """A pipeline's ledger with a row for each epoch in these files, without columns that have their defaults in it."""
 
     def line(epoch: int) -> dict[str, object]:
         return LedgerRow(epoch, epoch, gtid, datetime.now(UTC), {state.table: state for state in states}).columns()
 
-    make_table(lake.ledger, [pa.Table.from_pylist(list(map(line, epochs)), _LEDGER) for epochs in files], _LEDGER, {})
+    rows = [pa.Table.from_pylist(list(map(line, epochs)), _LEDGER) for epochs in files]
+    make_table(lake.ledger, rows, _LEDGER, {PIPELINE: pipeline, TABLE: "_headgate.ledger"})
 
 
 def make_table(

@@ -108,7 +108,7 @@ def test_the_planner_learns_how_many_tasks_run_at_once(tmp_path: Path) -> None:
     inbox = ControlFolder(str(tmp_path))
     messages, states = PlannerMessages(inbox), {"shop.a": TableState("shop.a", "live")}
     for slots in (2, 16):
-        messages.hand_back(FakeBatch(9).described(), states, (), slots)
+        messages.hand_back(FakeBatch(9).described(), states, OpenSnapshots(), slots)
         assert inbox.sink_tables() == SinkTables(frozenset(states), slots=slots)
     PlannerMessages(inbox).resume(states)
     assert inbox.sink_tables().slots == 0, "a new run has other executors"

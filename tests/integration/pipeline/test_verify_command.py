@@ -64,7 +64,7 @@ class Lakes:
     def commit(self) -> str:
         """The ledger's row, as of what the server has executed."""
         gtid = self.server.gtid_executed
-        make_ledger(self.lake, [7], gtid=gtid, states=self.states)
+        make_ledger(self.lake, [7], gtid=gtid, states=self.states, pipeline="verify")
         return gtid
 
     def command(self) -> list[str]:
