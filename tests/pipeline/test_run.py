@@ -444,7 +444,7 @@ def test_a_store_that_does_not_answer_when_a_query_begins_is_asked_again(
 
 @pytest.mark.parametrize("once", [True, False])
 def test_only_a_run_that_is_to_end_ends_with_its_query(once: bool) -> None:
-    """Spark ends a query without an error, too, if somebody stops it, or its session ends."""
+    """Spark ends a query without an error, too, if another program stops it, or its session ends."""
     run = _pipeline._Run.__new__(_pipeline._Run)
     run.superseded = run.ended = False
     query: Any = SimpleNamespace(awaitTermination=lambda _seconds: True)

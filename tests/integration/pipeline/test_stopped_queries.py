@@ -1,4 +1,4 @@
-"""Somebody else stops a pipeline's streaming query."""
+"""Another program stops a pipeline's streaming query."""
 
 from __future__ import annotations
 
