@@ -64,11 +64,11 @@ class FoldLayout:
 
     :param schema: the table's; columns that a source lacks are null.
     :param codec: Spark's name of the compression.
-    :param key: the columns to sort by, which have statistics at any position; if there are none, the rows are in the
-        order in which the files were written.
+    :param key: the columns to sort by; if there are none, the rows are in the order in which the files were written.
     :param divides: a column; files with a value of it in each row are not folded together with others.
     :param cluster_by: the table's clustering columns, to sort by before the key. Readers skip the parts of the file
         that a condition on the first of them excludes.
+    :param measured: columns that have statistics at any position.
     :param leaves: so many leaf columns, from the first, have statistics, too.
     """
 
@@ -77,6 +77,7 @@ class FoldLayout:
     key: tuple[str, ...]
     divides: str | None = None
     cluster_by: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
     leaves: int = INDEXED_LEAVES
 
     @property
@@ -195,7 +196,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
 
     :raises OSError: a file cannot be read or written.
     """
-    schema, key, sorted_by = layout.schema, layout.key, layout.order
+    schema, sorted_by = layout.schema, layout.order
     taken, tables, kept, counts = [], [], [], []
     decoded = 0
     for source in sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0)):
@@ -219,8 +220,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     batches = chain.from_iterable(
         whole.take(order.slice(first, _BATCH_ROWS)).to_batches() for first in range(0, len(order), _BATCH_ROWS)
     )
-    always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
-    written = write_files(batches, folder, schema, layout.codec, always, taken[0].names, layout.leaves)
+    written = write_files(batches, folder, schema, layout.codec, layout.measured, taken[0].names, layout.leaves)
     added = [json.loads(text)["add"] for text in written]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])
