@@ -17,7 +17,7 @@ may have too many bytes in memory: then some are left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -26,13 +26,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta._commit import CommitPlan
+from headgate.delta._commit import CommitPlan, commit
 from headgate.delta._definition import unsupported_requirements
 from headgate.delta._files import discard_files
-from headgate.delta._log import DataFile, Snapshot
+from headgate.delta._log import DataFile, Snapshot, TableLog
 from headgate.delta._parquet import as_rows, write_files
 from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.delta.vectors import VectorFile, deleted_rows, positions_of, vectors_of
+from headgate.errors import CommitConflictError
 from headgate.names import with_positional_names
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
@@ -163,12 +164,31 @@ class Fold:
         if self.added is not None:
             deleted, rows = positions_of(np.concatenate(marked)), json.loads(self.added["stats"])["numRecords"]
             if len(deleted) == rows:
-                self.discard()
                 return actions
             vectors = VectorFile()
             actions.append(vectors.mark(self.added, rows, deleted) if deleted else {"add": self.added})
             vectors.write(self.folder)
         return actions
+
+    def commit(
+        self, log: TableLog, read: Callable[[], Snapshot], emptied: Collection[str] = (), **parameters: str
+    ) -> bool:
+        """Commit the fold. Return whether it was committed; False: it is invalid, or another program commits at the
+        same time, and its file is removed.
+
+        :param log: of the table.
+        :param read: returns the version to commit it on.
+        :param emptied: as in :meth:`actions`.
+        :param parameters: as in :meth:`plan`.
+        :raises CommitUnknownError: it is not known whether it was committed.
+        :raises OSError: as :meth:`actions`, or the log cannot be read or written; StorageError likewise. It was not
+            committed, and its file is removed.
+        """
+        try:
+            done = commit(log, lambda: self.plan(read(), emptied, **parameters), tries=1, staged=self.written)
+        except CommitConflictError:
+            return False
+        return done is not None
 
     def plan(self, table: Snapshot, emptied: Collection[str] = (), **parameters: str) -> CommitPlan | None:
         """Plan the commit of the fold on a version; None if it is invalid there. Arguments as in :meth:`actions`.
@@ -178,8 +198,8 @@ class Fold:
         actions = self.actions(table, emptied)
         if not actions:
             return None
-        files = {*self.written, *vectors_of(actions)}
-        return CommitPlan(table, actions, "OPTIMIZE", {"predicate": "[]", **parameters}, written=files)
+        about = {"predicate": "[]", **parameters}
+        return CommitPlan(table, actions, "OPTIMIZE", about, written=vectors_of(actions))
 
     @property
     def written(self) -> tuple[str, ...]:
