@@ -36,6 +36,7 @@ from headgate.lake import (
     CommitBase,
     DeltaPath,
     Fill,
+    Form,
     Lake,
     Marker,
     MergedTables,
@@ -122,7 +123,8 @@ class Scene:
 
     def make(self, *files: pa.Table, path: Path | None = None, schema: pa.Schema = ROWS) -> None:
         (path or self.path).mkdir(parents=True)
-        make_table(self.uri(path or self.path), files, schema, KEYED)
+        form = Form.HISTORY if schema is HISTORY else Form.PLAIN
+        make_table(self.uri(path or self.path), files, schema, {**KEYED, **form.properties})
 
     def read(self, path: Path | None = None, where: str = "true") -> list[tuple[int, int]]:
         table = DeltaTable(path or self.path)
@@ -283,13 +285,13 @@ def fill_open(scene: Scene) -> tuple[Callable[[], object], Expected]:
     ended = Ending(0, 9, (2, 1, 4, 0), "u:1", 7).apply(versions(1, *OTHERS))
     scene.make(versions(1, *ONE), ended, schema=HISTORY)
     change = Fill({"v": "7"}, "v bigint", 3, open_only=True)
-    return lambda: scene.upserts.fill(scene.delta(), change, ("id",)), [*((i, 7) for i, _ in ONE), *OTHERS]
+    return lambda: scene.upserts.fill(scene.delta(), change), [*((i, 7) for i, _ in ONE), *OTHERS]
 
 
 def fill(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *BEGUN))
     change = Fill({"v": "7"}, "v bigint", 3)
-    return lambda: scene.upserts.fill(scene.delta(), change, ("id",)), [(i, 7) for i, _ in BEGUN]
+    return lambda: scene.upserts.fill(scene.delta(), change), [(i, 7) for i, _ in BEGUN]
 
 
 def fold(scene: Scene) -> tuple[Callable[[], object], Expected]:

@@ -11,7 +11,7 @@ from headgate.apply import _upsert as upsert_module
 from tests.apply.commit_kinds import ONE, OTHERS, Scene, rows, upsert, without_spark
 
 KEYS = pa.table({"id": [19, 3, 99, 20, 0]})
-FOUND = [(0, 19, 0), (1, 3, 0), (3, 20, 7), (4, 0, 0)]
+EXPECTED = [(0, 19, 0), (1, 3, 0), (3, 20, 7), (4, 0, 0)]
 """Number of the key, ``id``, ``v``."""
 
 
@@ -21,7 +21,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(tmp_path, str)
 
 
-def found(scene: Scene, version: int) -> list[list[tuple[int, int, int]]]:
+def rows_by_part(scene: Scene, version: int) -> list[list[tuple[int, int, int]]]:
     """By part."""
     parts = scene.upserts.rows_at(scene.delta(), version, KEYS)
     return [
@@ -34,17 +34,17 @@ def found(scene: Scene, version: int) -> list[list[tuple[int, int, int]]]:
 def test_parts_are_bounded_in_bytes(scene: Scene, size: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upsert_module, "_PART_BYTES", size)
     scene.make(rows(1, *ONE), rows(1, *OTHERS), rows(2, (20, 7)))
-    read = found(scene, 0)
+    read = rows_by_part(scene, 0)
     assert len(read) == parts
-    assert sorted(row for part in read for row in part) == FOUND
+    assert sorted(row for part in read for row in part) == EXPECTED
 
 
 def test_rows_are_those_of_the_version(scene: Scene) -> None:
     change, _ = upsert(scene)
-    before = found(scene, 0)
+    before = rows_by_part(scene, 0)
     change()
-    assert found(scene, 0) == before == [[(0, 19, 0), (1, 3, 0), (4, 0, 0)]]
-    assert found(scene, scene.delta().version()) == [[(0, 19, 0), (1, 3, 0), (3, 20, 9), (4, 0, 9)]]
+    assert rows_by_part(scene, 0) == before == [[(0, 19, 0), (1, 3, 0), (4, 0, 0)]]
+    assert rows_by_part(scene, scene.delta().version()) == [[(0, 19, 0), (1, 3, 0), (3, 20, 9), (4, 0, 9)]]
 
 
 def test_no_key_has_no_rows(scene: Scene) -> None:

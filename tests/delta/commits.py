@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,5 +21,6 @@ def commit(
     *,
     blind: bool,
 ) -> None:
-    planned = CommitPlan(read, actions, operation, parameters, blind)
+    objects = [json.loads(action) if isinstance(action, str) else action for action in actions]
+    planned = CommitPlan(read, objects, operation, parameters, blind)
     commit_plan(TableLog(folder), lambda: planned, tries=1)

@@ -84,9 +84,8 @@ def test_a_commit_is_known_although_another_thread_read_the_log(tmp_path: Path, 
     log = TableLog(path)
     read = log.refresh(files=False)
     log.refresh(files=files)
-    commit_plan(
-        log, lambda: CommitPlan(read, list(write_files(ROWS.to_batches(), path, ROWS.schema, "snappy")), "W", {})
-    )
+    added = [*map(json.loads, write_files(ROWS.to_batches(), path, ROWS.schema, "snappy"))]
+    commit_plan(log, lambda: CommitPlan(read, added, "W", {}))
     known = log.known(files=files)
     assert known.version == 1
     assert known == TableLog(path).refresh(files=files)
@@ -107,9 +106,8 @@ def test_a_commit_is_known_although_its_identity_cannot_be_read(
         return identity_of(folder, version)
 
     monkeypatch.setattr(_log, "commit_identity", identity)
-    commit_plan(
-        log, lambda: CommitPlan(read, list(write_files(ROWS.to_batches(), path, ROWS.schema, "snappy")), "W", {})
-    )
+    added = [*map(json.loads, write_files(ROWS.to_batches(), path, ROWS.schema, "snappy"))]
+    commit_plan(log, lambda: CommitPlan(read, added, "W", {}))
     assert not answers
     assert log.known() == TableLog(path).refresh()
 

@@ -105,11 +105,7 @@ class Written:
         return prepare_fold(self.path, sources, FoldLayout(self.schema, "snappy", (self.key,)))
 
     def commit_fold(self, fold: Any) -> bool:
-        read = self.log.refresh()
-        actions = fold.actions(read, self.emptied)
-        if actions:
-            commit(self.path, read, actions, "OPTIMIZE", {}, blind=False)
-        return bool(actions)
+        return bool(fold.commit(self.log, self.log.refresh, self.emptied))
 
 
 CHANGES = st.dictionaries(st.sampled_from("abcdefghij"), st.one_of(st.none(), st.integers(0, 99)), min_size=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,9 +30,15 @@ def table(path: Path, epoch: int | None = None) -> DeltaPath:
     return delta
 
 
+def new_files(delta: DeltaPath, *values: int) -> list[dict[str, Any]]:
+    """The actions that add rows."""
+    batches = pa.table({"id": values}, schema=ROWS).to_batches()
+    return [*map(json.loads, write_files(batches, delta.path, ROWS, "snappy"))]
+
+
 def write(delta: DeltaPath, *values: int) -> None:
     """Append rows."""
-    files = [*write_files(pa.table({"id": values}, schema=ROWS).to_batches(), delta.path, ROWS, "snappy")]
+    files = new_files(delta, *values)
     delta.commit(lambda: CommitPlan(delta.writable(files=True), files, "WRITE", {}, blind=True))
 
 
@@ -103,7 +110,7 @@ def test_a_version_of_which_files_are_gone_is_not_restored(folder: Path) -> None
     """Another program has compacted the table, and removed what its newest version does not need."""
     lost, current = table(folder, 2), table(folder, 5)
     removed = [file.removal(data_change=True) for file in lost.snapshot(files=True).files.values()]
-    files = [*write_files(pa.table({"id": [1, 2]}, schema=ROWS).to_batches(), lost.path, ROWS, "snappy")]
+    files = new_files(lost, 1, 2)
     lost.commit(lambda: CommitPlan(lost.writable(files=True), [*removed, *files], "WRITE", {}))
     gone = Path(lost.path, removed[0]["remove"]["path"])
     aside = gone.rename(gone.with_suffix(".aside"))

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headgate.carrier import ABSENT, META
 from headgate.decide.actions import TableContent
 from headgate.delta import keys_of
-from headgate.lake import DELETED, Form
+from headgate.lake import DELETED, Form, with_columns
 
 __all__ = ["Completed", "FindRows", "complete"]
 
@@ -38,7 +38,7 @@ too."""
 class Completed:
     """Images of whole rows.
 
-    :param images: at most one per key: the canonical columns and the table's own; of a marked table ``_deleted``, too.
+    :param images: the canonical columns and the table's own; of a marked table ``_deleted``, too.
     :param ignored: updates of rows that the table does not have: they have no effect.
     :param moved: how many of these had changed their key.
     """
@@ -87,7 +87,7 @@ def complete(
     for part in _joined(find, pa.table(origins, names=list(key)), is_partial, live=form, since=since):
         values, is_ignored = part.merged(lines, left_out, fills), is_partial[part.lines] & (part.rows is None)
         counts = int(is_ignored.sum()), int((is_ignored & ~is_same[part.lines]).sum())
-        values = _with(values, "_op", pc.if_else(pa.array(is_ignored), "d", values["_op"].combine_chunks()))
+        values = with_columns(values, {"_op": pc.if_else(pa.array(is_ignored), "d", values["_op"])})
         has_effect = ~is_ignored | vanishes[part.lines]
         values, is_unknown = values.filter(pa.array(has_effect)), is_ignored[has_effect]
         for images in _marked(values, find, key, is_unknown) if form is Form.MARKED else [values]:
@@ -107,8 +107,8 @@ def _marked(values: pa.Table, find: FindRows, key: Sequence[str], is_unknown: An
         images = part.merged(values, dict.fromkeys(names, is_unknown), {})
         if part.rows is None:
             images = images.filter(pa.array(~is_unknown[part.lines]))
-        is_deleted = pc.equal(images["_op"], "d").combine_chunks()
-        images = _with(images, "_op", pc.if_else(is_deleted, "u", images["_op"].combine_chunks()))
+        is_deleted = pc.equal(images["_op"], "d")
+        images = with_columns(images, {"_op": pc.if_else(is_deleted, "u", images["_op"])})
         yield images.append_column(DELETED, is_deleted)
 
 
@@ -145,7 +145,7 @@ class _Joined:
                 old = pa.nulls(count, kind)
             both = pa.chunked_array([*lines[name].chunks, old])
             at = np.where(chosen[self.lines], len(lines) + self.index, np.arange(len(lines)))
-            lines = _with(lines, name, both.take(pa.array(at)))
+            lines = with_columns(lines, {name: both.take(pa.array(at))})
         return lines
 
 
@@ -183,8 +183,3 @@ def _left_out(absent: pa.StructArray, names: Collection[str]) -> dict[str, Any]:
     masks = np.zeros((len(encoded.dictionary), len(absent)), np.bool_)
     masks[np.asarray(encoded.indices), np.asarray(pc.list_parent_indices(lists))] = True
     return {name: mask for name, mask in zip(encoded.dictionary.to_pylist(), masks, strict=True) if name in names}
-
-
-def _with(rows: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    index = rows.schema.get_field_index(name)
-    return rows.set_column(index, rows.schema.field(index), column)

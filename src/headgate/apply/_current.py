@@ -198,7 +198,7 @@ class CurrentTable:
             case do.Reshape():
                 definition = action.definition
                 gone = action.dropped, action.kept
-                reshape(self.delta, definition.types, *gone, action.renamed, definition.key)
+                reshape(self.delta, definition.types, *gone, action.renamed)
             case do.AddColumns():
                 self._add_columns(action)
             case do.NoteTypes():
@@ -241,7 +241,7 @@ class CurrentTable:
     def _fill(self, action: do.FillColumns, epoch: int) -> None:
         ddl = ", ".join(f"{quote_name(name)} {action.definition.types[name]}" for name in action.values)
         fill = Fill(action.values, ddl, epoch, open_only=self._form is Form.HISTORY)
-        self._writer.fill(self.delta, fill, action.definition.key)
+        self._writer.fill(self.delta, fill)
 
     def _delete(self, action: do.RemovalAction, epoch: int) -> None:
         properties = self.delta.snapshot().properties

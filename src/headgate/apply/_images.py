@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headgate.carrier import ABSENT, Seq
 from headgate.delta import VARIANT, Sequences, as_column, keys_of, to_variant
 from headgate.errors import DecodeError
-from headgate.lake import DELETED, absent_columns
+from headgate.lake import DELETED, absent_columns, with_columns
 
 __all__ = [
     "absent_lists",
@@ -100,8 +100,7 @@ def fold_marked(table: pa.Table, key: Sequence[str], truncated: Seq | None = Non
     op = pc.if_else(deleted, "u", last["_op"])
     if truncated is not None:
         deleted = pc.or_(deleted, pc.invert(_after(last, truncated)))
-    last = last.set_column(last.column_names.index(DELETED), DELETED, deleted)
-    return last.set_column(last.column_names.index("_op"), "_op", op)
+    return with_columns(last, {DELETED: deleted, "_op": op})
 
 
 def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:

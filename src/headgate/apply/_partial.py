@@ -112,10 +112,10 @@ def fold_partial(
     cut = _REMOVES if not marks else _NEVER if truncated is None else table.num_rows - since.num_rows
     names = [name for name in table.column_names if name not in (*META, ABSENT)]
     keys = keys_of([table[name] for name in key]).numbers
-    absent = _chunk(table[ABSENT]).dictionary_encode()
+    absent = table[ABSENT].combine_chunks().dictionary_encode()
     code = np.asarray(absent.indices.fill_null(len(absent.dictionary)))
     has = _present(absent.dictionary.to_pylist(), names)
-    op = np.asarray(pc.index_in(_chunk(table["_op"]), pa.array(["b", "u", "d"])).fill_null(-1)).astype(np.int8)
+    op = np.asarray(pc.index_in(table["_op"].combine_chunks(), pa.array(["b", "u", "d"])).fill_null(-1)).astype(np.int8)
     images = _Images(op, keys, _pairs(table), code < len(has) - 1)
     chains = _chain(images, int(keys.max(initial=-1)) + 1, cut)
     touched = np.nonzero((chains.last >= 0) & (chains.held != _KEPT))[0]
@@ -129,10 +129,10 @@ def _written(
     table: pa.Table, key: Sequence[str], names: list[str], keys: Any, lines: _Lines, vanishes: Any
 ) -> pa.Table:
     line, gone, source, origin = lines
-    op = pc.if_else(pa.array(gone), "d", _chunk(table["_op"]).take(pa.array(line)))
-    columns = [op, *(_chunk(table[name]).take(pa.array(line)) for name in META[1:])]
+    op = pc.if_else(pa.array(gone), "d", table["_op"].combine_chunks().take(pa.array(line)))
+    columns = [op, *(table[name].combine_chunks().take(pa.array(line)) for name in META[1:])]
     for index, name in enumerate(names):
-        columns.append(_chunk(table[name]).take(pa.array(source[index], mask=source[index] < 0)))
+        columns.append(table[name].combine_chunks().take(pa.array(source[index], mask=source[index] < 0)))
     partial = origin >= 0
     sets, which = np.unique((source < 0).T & partial[:, None], axis=0, return_inverse=True)
     lists = pa.array(
@@ -141,7 +141,7 @@ def _written(
     first = np.zeros(int(keys.max(initial=-1)) + 1, np.int64)
     first[keys[::-1]] = np.arange(len(keys))[::-1]
     old = pa.array(first[np.maximum(origin, 0)] if len(first) else origin)
-    origins = [_chunk(table[name]).take(old) for name in key]
+    origins = [table[name].combine_chunks().take(old) for name in key]
     parts = [
         lists.take(pa.array(which.reshape(-1))),
         pa.array(vanishes[line]),
@@ -149,11 +149,6 @@ def _written(
     ]
     columns.append(pa.StructArray.from_arrays(parts, ["columns", "vanishes", "old"], mask=pa.array(~partial)))
     return pa.table(columns, names=[*META, *names, ABSENT])
-
-
-def _chunk(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
 
 def _present(absent: list[str], names: list[str]) -> Any:
@@ -170,7 +165,7 @@ def _present(absent: list[str], names: list[str]) -> Any:
 def _pairs(table: pa.Table) -> Any:
     """Return bool[rows]: whether the row before has the same ``_seq``."""
     same = np.ones(max(table.num_rows - 1, 0), np.bool_)
-    for part in _chunk(table["_seq"]).flatten():
+    for part in table["_seq"].combine_chunks().flatten():
         values = np.asarray(part)
         same &= values[1:] == values[:-1]
     return np.concatenate([np.zeros(min(table.num_rows, 1), np.bool_), same])

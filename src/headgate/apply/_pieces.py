@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from headgate.apply._images import align
 from headgate.carrier import Part
 from headgate.decide.actions import AppendVersions, UpsertPartial
-from headgate.delta import keys_of
+from headgate.delta import grouped, keys_of
 from headgate.errors import EngineError
 
 __all__ = ["all_images", "pieces"]
@@ -72,7 +72,8 @@ def _write(aligned: Iterable[pa.RecordBatch], division: _Division, file: Any) ->
     options = pa.ipc.IpcWriteOptions(compression="lz4")  # of rows that are much alike, such as their GTIDs
     with pa.ipc.new_file(file, division.schema, options=options) as writer:
         written = 0
-        for group in _groups(aligned, division.schema):
+        groups = (group.combine_chunks() for group in grouped(aligned, division.schema, PIECE_BYTES))
+        for group in chain.from_iterable(group.to_batches() for group in groups):
             rows, ends = division.divide(group)
             begin = 0
             for number, end in enumerate(ends):
@@ -82,18 +83,6 @@ def _write(aligned: Iterable[pa.RecordBatch], division: _Division, file: Any) ->
                     written += 1
                 begin = end
     return records
-
-
-def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Join record batches to some of ``PIECE_BYTES``, so that a piece has few of each."""
-    waiting, size = list[pa.RecordBatch](), 0
-    for batch in chain(batches, [None]):
-        if waiting and (batch is None or size >= PIECE_BYTES):
-            yield from pa.Table.from_batches(waiting, schema).combine_chunks().to_batches()
-            waiting, size = [], 0
-        if batch is not None:
-            waiting.append(batch)
-            size += batch.nbytes
 
 
 @contextmanager

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from headgate.lake import ColumnsAfter, DeltaPath, reshape_files, schema_of, spark_schema
@@ -20,7 +20,6 @@ def reshape(
     dropped: Collection[str],
     emptied: Collection[str],
     renamed: Mapping[str, str],
-    key: Sequence[str],
 ) -> None:
     """Drop and rename columns, and give them new types.
 
@@ -43,7 +42,7 @@ def reshape(
             kinds[(field.name,)] = wanted[name].jsonValue()
     present = {field.name for field in fields}
     if kinds or present & {*dropped, *emptied, *new_names}:
-        reshape_files(delta, ColumnsAfter({*dropped} & present, new_names, kinds, emptied), (*key, "_seq"))
+        reshape_files(delta, ColumnsAfter({*dropped} & present, new_names, kinds, emptied))
 
 
 def retype(delta: DeltaPath, types: Mapping[str, str], *, inside: str) -> None:
@@ -55,7 +54,7 @@ def retype(delta: DeltaPath, types: Mapping[str, str], *, inside: str) -> None:
     new = {field.name: field.dataType.jsonValue() for field in spark_schema(_ddl(types)).fields}
     kinds: dict[tuple[str, ...], Any] = {(name,): kind for name, kind in new.items()}
     kinds |= {(inside, name): kind for name, kind in new.items()}
-    reshape_files(delta, ColumnsAfter(kinds=kinds), ("_seq",))
+    reshape_files(delta, ColumnsAfter(kinds=kinds))
 
 
 def _ddl(types: Mapping[str, str]) -> str:

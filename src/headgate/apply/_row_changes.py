@@ -10,7 +10,7 @@ neither again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -51,8 +51,6 @@ class Marking:
     seq: Seq
     columns: ClassVar[tuple[str, ...]] = (DELETED, "_seq")
     """Columns that :meth:`chosen` needs."""
-    statistics: ClassVar[tuple[str, ...]] = ()
-    """Columns that have statistics at any position, besides the key and ``_seq``."""
 
     @property
     def condition(self) -> str:
@@ -93,7 +91,6 @@ class Ending:
     gtid: str | None
     at_us: int
     columns: ClassVar[tuple[str, ...]] = (IS_CURRENT, SEEN)
-    statistics: ClassVar[tuple[str, ...]] = (VALID_TO, SEEN)
 
     @property
     def condition(self) -> str:
@@ -165,19 +162,16 @@ def changed_rows(
             yield from change.apply(part).to_batches()
 
 
-def write_rows(
-    groups: Iterable[Iterable[pa.RecordBatch]], base: CommitBase, folder: str, always: Sequence[str]
-) -> list[dict[str, Any]]:
+def write_rows(groups: Iterable[Iterable[pa.RecordBatch]], base: CommitBase, folder: str) -> list[dict[str, Any]]:
     """Write rows to new files. Return the ``add`` actions.
 
     :param groups: rows whose files are kept apart, in all columns of the table.
-    :param always: columns that have statistics at any position.
     :raises OSError: a file cannot be written. All files are removed.
     """
     actions: list[dict[str, Any]] = []
     try:
         for batches in groups:
-            written = write_files(batches, folder, base.schema, base.codec, always, base.names, base.leaves)
+            written = write_files(batches, folder, base.schema, base.codec, base.measured, base.names, base.leaves)
             actions += [json.loads(action) for action in written]
     except BaseException:
         discard_files(folder, [action["add"]["path"] for action in actions])

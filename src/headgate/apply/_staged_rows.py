@@ -106,8 +106,8 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
 
     :raises OSError: a file cannot be written.
     """
-    key, schema, codec, names, leaves = tuple(changes.key), base.schema, base.codec, base.names, base.leaves
-    row_columns = frozenset(changes.columns)
+    schema, codec, measured, names, leaves = base.schema, base.codec, base.measured, base.names, base.leaves
+    key, row_columns = tuple(changes.key), frozenset(changes.columns)
 
     def write(batches: Iterable[pa.RecordBatch], note_keys: Callable[[pa.RecordBatch], None]) -> list[str]:
         def rows() -> Iterator[pa.RecordBatch]:
@@ -115,7 +115,7 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
                 note_keys(batch.select([*key, "_seq", "_op"]))
                 yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, row_columns)
 
-        return list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names, leaves))
+        return list(write_files(rows(), folder, schema, codec, measured, names, leaves))
 
     images = changes.images
     if not isinstance(images, Shares):
@@ -142,12 +142,12 @@ def write_all(changes: CountedChanges, base: CommitBase, folder: str) -> list[di
 
     :raises OSError: a file cannot be written.
     """
-    schema, codec, names, leaves = base.schema, base.codec, base.names, base.leaves
+    schema, codec, measured, names, leaves = base.schema, base.codec, base.measured, base.names, base.leaves
     row_columns = frozenset(changes.columns)
 
     def write(batches: Iterable[pa.RecordBatch]) -> list[str]:
         fitted = (fit(batch, schema, row_columns) for batch in batches)
-        return list(write_files(fitted, folder, schema, codec, ("_seq",), names, leaves))
+        return list(write_files(fitted, folder, schema, codec, measured, names, leaves))
 
     shares = changes.rows
     if not isinstance(shares, Shares):

@@ -30,13 +30,12 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.apply._counted import CountedChanges, delete_copies
-from headgate.apply._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
+from headgate.apply._row_changes import RowChange, changed_rows, find_rows, write_rows
 from headgate.apply._staged_rows import Changes, write_all, write_changes
 from headgate.apply._version_changes import VersionChanges, settled_rows
 from headgate.delta import (
     ColumnCopies,
     CommitPlan,
-    FoldLayout,
     IndexCache,
     KeyedTable,
     KeyLookup,
@@ -48,9 +47,9 @@ from headgate.delta import (
 )
 from headgate.errors import CommitConflictError, StorageError
 from headgate.files import cache_folder
-from headgate.lake import ROW_HASH, CommitBase, Fill, Form, inspect_base, plan_replacement
+from headgate.lake import ROW_HASH, CommitBase, Fill, inspect_base, plan_replacement
 from headgate.status import IndexStatus
-from headgate.upkeep import Folds
+from headgate.upkeep import Folds, fold_layout
 
 if TYPE_CHECKING:
     from headgate.lake import DeltaPath
@@ -110,7 +109,7 @@ class Upserts:
             return _plan(base, keyed, lookup, added, ("STREAMING UPDATE", about))
 
         self._commit(delta, find_base, plan, written.files, base=base)
-        self._begin_fold(delta, base, changes.key)
+        self._begin_fold(delta, base)
 
     def apply_versions(self, delta: DeltaPath, changes: VersionChanges) -> None:
         """Apply changes to a history.
@@ -126,13 +125,13 @@ class Upserts:
                 return None
             keyed, lookup = self._keyed(delta, base, changes.key), KeyLookup()
             rows = settled_rows(base.snapshot, keyed, changes, base.schema, lookup)
-            added = write_rows(rows, base, delta.path, (*changes.key, "_seq", *Ending.statistics))
+            added = write_rows(rows, base, delta.path)
             about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
             actions = [*added, changes.marker.action()]
             return _plan(base, keyed, lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
         self._commit(delta, find_base, plan, base=base)
-        self._begin_fold(delta, base, changes.key, Form.HISTORY)
+        self._begin_fold(delta, base)
 
     def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> None:
         """Apply changes to a table without a key.
@@ -159,7 +158,7 @@ class Upserts:
             return _plan(now, keyed, lookup, [*written, changes.marker.action()], ("STREAMING UPDATE", about))
 
         self._commit(delta, find_base, plan, _files(written), base=base)
-        self._begin_fold(delta, base, ())
+        self._begin_fold(delta, base)
 
     def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
         """Yield the rows with some keys at a version, in the columns that it has, in parts of some ``_PART_BYTES``; for
@@ -191,13 +190,12 @@ class Upserts:
         base = find_base(newest=False)
         return find_base(newest=False) if self._folds.finish(delta.path, base.snapshot, key) else base
 
-    def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
+    def _begin_fold(self, delta: DeltaPath, base: CommitBase) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
         table = delta.known(files=True)
-        layout = FoldLayout(
-            base.schema, base.codec, tuple(key), form.divides, cluster_by=table.clustering, leaves=table.indexed_leaves
-        )
-        self._folds.begin(delta.path, table, layout)
+        layout = fold_layout(table, base.codec)
+        if layout is not None:
+            self._folds.begin(delta.path, table, layout)
 
     def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
         """Write rows again, changed.
@@ -210,7 +208,7 @@ class Upserts:
             keyed, folder = self._keyed(delta, base, key), delta.path
             rows_by_file, lookup = find_rows(base.snapshot, keyed, change)
             rows = changed_rows(base.snapshot, folder, rows_by_file, change, base.schema)
-            added = write_rows([rows], base, folder, (*key, "_seq", *change.statistics))
+            added = write_rows([rows], base, folder)
             about = {"predicate": f'["{change.condition}"]'}
             return _plan(base, keyed, lookup, added, ("UPDATE", about), _files(added))
 
@@ -232,7 +230,7 @@ class Upserts:
 
         self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
 
-    def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> None:
+    def fill(self, delta: DeltaPath, fill: Fill) -> None:
         """Set columns in existing rows.
 
         :raises CommitConflictError: other programs changed the table, again and again.
@@ -242,8 +240,7 @@ class Upserts:
         def plan(base: CommitBase) -> CommitPlan | None:
             files = [file for file in base.snapshot.files.values() if fill.touches(file)]
             about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
-            always = (*key, "_seq", *(Ending.statistics if fill.open_only else ()))
-            return plan_replacement(delta, base, files, fill.apply, always, ("UPDATE", about)) if files else None
+            return plan_replacement(delta, base, files, fill.apply, ("UPDATE", about)) if files else None
 
         find_base = partial(self._base, delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
         self._commit(delta, find_base, plan)

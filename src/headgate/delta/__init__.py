@@ -40,7 +40,7 @@ from headgate.delta._log import (
 )
 from headgate.delta._log_files import LogFiles, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise
-from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_ordered, is_plain, write_files
+from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, grouped, is_ordered, is_plain, write_files
 from headgate.delta._restore import missing_files, restoration
 from headgate.delta._successor import new_successor, successor_log, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
@@ -99,6 +99,7 @@ __all__ = [
     "describing",
     "discard_files",
     "files_of",
+    "grouped",
     "indexed_leaves",
     "is_mapped",
     "is_mapped_otherwise",

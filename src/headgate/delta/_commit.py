@@ -75,8 +75,8 @@ class CommitPlan:
 
     read: Snapshot
     """The version that it was planned on."""
-    actions: Sequence[Mapping[str, Any] | str]
-    """As in the log: objects, or their JSON text."""
+    actions: Sequence[Mapping[str, Any]]
+    """As in the log."""
     operation: str
     """Its name in the table's history."""
     parameters: Mapping[str, str]
@@ -100,14 +100,11 @@ class CommitPlan:
     @cached_property
     def lines(self) -> list[str]:
         """Its actions as JSON text."""
-        return [action if isinstance(action, str) else json.dumps(action) for action in self.actions]
+        return [*map(json.dumps, self.actions)]
 
     def of_kind(self, kind: str) -> Iterator[Mapping[str, Any]]:
-        """Yield its actions of one kind, such as ``add``."""
-        for action in self.actions:
-            opened = json.loads(action) if isinstance(action, str) else action
-            if kind in opened:
-                yield opened[kind]
+        """Return its actions of one kind, such as ``add``."""
+        return (action[kind] for action in self.actions if kind in action)
 
 
 def commit(

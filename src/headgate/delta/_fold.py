@@ -17,7 +17,7 @@ may have too many bytes in memory: then some are left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -26,13 +26,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta._commit import CommitPlan
+from headgate.delta._commit import CommitPlan, commit
 from headgate.delta._definition import unsupported_requirements
 from headgate.delta._files import discard_files
-from headgate.delta._log import DataFile, Snapshot
+from headgate.delta._log import DataFile, Snapshot, TableLog
 from headgate.delta._parquet import as_rows, write_files
 from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.delta.vectors import VectorFile, deleted_rows, positions_of, vectors_of
+from headgate.errors import CommitConflictError
 from headgate.names import with_positional_names
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
@@ -64,11 +65,11 @@ class FoldLayout:
 
     :param schema: the table's; columns that a source lacks are null.
     :param codec: Spark's name of the compression.
-    :param key: the columns to sort by, which have statistics at any position; if there are none, the rows are in the
-        order in which the files were written.
+    :param key: the columns to sort by; if there are none, the rows are in the order in which the files were written.
     :param divides: a column; files with a value of it in each row are not folded together with others.
     :param cluster_by: the table's clustering columns, to sort by before the key. Readers skip the parts of the file
         that a condition on the first of them excludes.
+    :param measured: columns that have statistics at any position.
     :param leaves: so many leaf columns, from the first, have statistics, too.
     """
 
@@ -77,6 +78,7 @@ class FoldLayout:
     key: tuple[str, ...]
     divides: str | None = None
     cluster_by: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
     leaves: int = INDEXED_LEAVES
 
     @property
@@ -162,12 +164,31 @@ class Fold:
         if self.added is not None:
             deleted, rows = positions_of(np.concatenate(marked)), json.loads(self.added["stats"])["numRecords"]
             if len(deleted) == rows:
-                self.discard()
                 return actions
             vectors = VectorFile()
             actions.append(vectors.mark(self.added, rows, deleted) if deleted else {"add": self.added})
             vectors.write(self.folder)
         return actions
+
+    def commit(
+        self, log: TableLog, read: Callable[[], Snapshot], emptied: Collection[str] = (), **parameters: str
+    ) -> bool:
+        """Commit the fold. Return whether it was committed; False: it is invalid, or another program commits at the
+        same time, and its file is removed.
+
+        :param log: of the table.
+        :param read: returns the version to commit it on.
+        :param emptied: as in :meth:`actions`.
+        :param parameters: as in :meth:`plan`.
+        :raises CommitUnknownError: it is not known whether it was committed.
+        :raises OSError: as :meth:`actions`, or the log cannot be read or written; StorageError likewise. It was not
+            committed, and its file is removed.
+        """
+        try:
+            done = commit(log, lambda: self.plan(read(), emptied, **parameters), tries=1, staged=self.written)
+        except CommitConflictError:
+            return False
+        return done is not None
 
     def plan(self, table: Snapshot, emptied: Collection[str] = (), **parameters: str) -> CommitPlan | None:
         """Plan the commit of the fold on a version; None if it is invalid there. Arguments as in :meth:`actions`.
@@ -177,8 +198,8 @@ class Fold:
         actions = self.actions(table, emptied)
         if not actions:
             return None
-        files = {*self.written, *vectors_of(actions)}
-        return CommitPlan(table, actions, "OPTIMIZE", {"predicate": "[]", **parameters}, written=files)
+        about = {"predicate": "[]", **parameters}
+        return CommitPlan(table, actions, "OPTIMIZE", about, written=vectors_of(actions))
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -195,7 +216,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
 
     :raises OSError: a file cannot be read or written.
     """
-    schema, key, sorted_by = layout.schema, layout.key, layout.order
+    schema, sorted_by = layout.schema, layout.order
     taken, tables, kept, counts = [], [], [], []
     decoded = 0
     for source in sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0)):
@@ -219,8 +240,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     batches = chain.from_iterable(
         whole.take(order.slice(first, _BATCH_ROWS)).to_batches() for first in range(0, len(order), _BATCH_ROWS)
     )
-    always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
-    written = write_files(batches, folder, schema, layout.codec, always, taken[0].names, layout.leaves)
+    written = write_files(batches, folder, schema, layout.codec, layout.measured, taken[0].names, layout.leaves)
     added = [json.loads(text)["add"] for text in written]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])

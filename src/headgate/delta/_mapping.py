@@ -146,16 +146,20 @@ class NamedFile:
         return self._table(self._file.read(columns=self._physical(columns)))
 
     def rows(self, numbers: Any, columns: Iterable[str]) -> Iterator[pa.Table]:
-        """Read some rows, as :meth:`read`: those of one row group after another, of groups that have any.
+        """Read some rows, as :meth:`read`: those of one row group after another, perhaps in parts; of groups that have
+        any.
 
         :param numbers: int64[n]: the rows, ascending.
         """
-        names, first = self._physical(columns), 0
+        names, ends = self._physical(columns), np.cumsum(self.group_rows)
         for group, count in enumerate(self.group_rows):
-            chosen = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, first + count)]
-            if len(chosen):
-                yield self._table(self._file.read_row_group(group, columns=names)).take(pa.array(chosen - first))
-            first += count
+            first = ends[group] - count
+            chosen = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, ends[group])]
+            if len(chosen):  # ``take`` joins chunks, and those of a group may have more than 2 GiB of texts
+                for batch in self._table(self._file.read_row_group(group, columns=names)).to_batches():
+                    begin, end = np.searchsorted(chosen, (first, first + batch.num_rows))
+                    yield pa.Table.from_batches([batch.take(pa.array(chosen[begin:end] - first))])
+                    first += batch.num_rows
 
     def batches(
         self, rows: int, columns: Iterable[str], groups: Sequence[int] | None = None, *, threads: bool = True

@@ -40,7 +40,7 @@ from headgate.delta._mapping import UNMAPPED, ColumnNames
 from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.errors import DecodeError
 
-__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "is_ordered", "is_plain", "write_files"]
+__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "grouped", "is_ordered", "is_plain", "write_files"]
 
 CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "none": "none", "uncompressed": "none"}
 """Spark's name of a codec → Arrow's."""
@@ -193,7 +193,7 @@ def write_files(
     done: list[str] = []
     files: list[str] = []
     try:
-        source = _groups(rows, inside)
+        source = grouped(rows, inside, _GROUP_BYTES)
         group = next(source, None)
         while group is not None:
             files.append(f"part-{len(files):05d}-{uuid.uuid4()}-c000.{codec}.parquet")
@@ -207,8 +207,8 @@ def write_files(
     yield from done
 
 
-def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows in tables that are large enough for a row group; the last one may be small."""
+def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, least_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of so many bytes or more; the last one may be smaller. There is none without rows."""
     buffered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -216,7 +216,7 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
             continue
         buffered.append(batch)
         size += batch.nbytes
-        if size >= _GROUP_BYTES:
+        if size >= least_bytes:
             yield pa.Table.from_batches(buffered, schema)
             buffered, size = [], 0
     if buffered:

@@ -37,6 +37,7 @@ from headgate.lake._table_kind import (
     Form,
     may_end_after,
     may_have_open,
+    measured_columns,
     with_columns,
 )
 from headgate.lake._table_layout import TableLayout
@@ -110,6 +111,7 @@ __all__ = [
     "ledger_notifications",
     "may_end_after",
     "may_have_open",
+    "measured_columns",
     "newest_batch",
     "newest_row",
     "newest_rows",

@@ -16,7 +16,7 @@ again, and commits after the other program.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from headgate.delta import ColumnNames, CommitPlan, Snapshot, is_plain, write_fi
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, spark_schema
 from headgate.lake._marker import Marker
+from headgate.lake._table_kind import measured_columns
 from headgate.lake._write_methods import OTHER_COLUMNS, OTHER_TYPES, codec_of, not_writable
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
     if base.has(marker):
         return
     folder, schema, codec, names, leaves = delta.path, base.schema, base.codec, base.names, base.leaves
-    row_columns = frozenset(columns)
+    row_columns, measured = frozenset(columns), base.measured
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (fit(batch, schema, row_columns) for batch in expand(batches))
-        added = list(write_files(rows, folder, schema, codec, names=names, leaves=leaves))
+        added = list(write_files(rows, folder, schema, codec, measured, names, leaves))
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.string())], ["action"])
 
-    actions = [row[0] for row in data.mapInArrow(write, "action string").collect()]
+    actions = [json.loads(row[0]) for row in data.mapInArrow(write, "action string").collect()]
     _commit(delta, base, actions, marker, lambda: inspect_base(delta, ddl, columns))
 
 
@@ -82,7 +83,7 @@ def append_rows(
     if not base.has(marker):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
         batches = pa.Table.from_pylist(lines, schema=base.schema).to_batches()
-        actions = list(write_files(batches, delta.path, base.schema, base.codec, names=base.names))
+        actions = [*map(json.loads, write_files(batches, delta.path, base.schema, base.codec, names=base.names))]
         _commit(delta, base, actions, marker, None if at is not None else lambda: inspect_base(delta, ddl, names))
 
 
@@ -118,6 +119,11 @@ class CommitBase:
     def leaves(self) -> int:
         """Number of leaf columns, from the first, that have statistics in new files."""
         return self.snapshot.indexed_leaves
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Columns that have statistics in new files, at any position."""
+        return measured_columns(self.snapshot.properties)
 
     def has(self, marker: Marker | None) -> bool:
         """Return whether the table has what was committed under a marker."""
@@ -165,6 +171,7 @@ def _schema(table_json: str, ddl: str, columns: tuple[str, ...]) -> pa.Schema | 
     return None if any(table_types.get(name) != row_types[name] for name in columns) else table_schema(table_json)
 
 
+@lru_cache(maxsize=4096)
 def table_schema(table_json: str) -> pa.Schema | None:
     """Return the schema of a table's files; None if Arrow lacks a type, or Spark would write it differently.
 
@@ -184,16 +191,17 @@ def table_schema(table_json: str) -> pa.Schema | None:
 def _commit(
     delta: DeltaPath,
     base: CommitBase,
-    added: Sequence[str],
+    added: Sequence[dict[str, Any]],
     marker: Marker | None,
     again: Callable[[], CommitBase] | None,
 ) -> None:
     """Commit new files.
 
+    :param added: the actions that add them.
     :param again: reads the table again if another program has committed meanwhile; None: raise the conflict.
     :raises CommitConflictError: it is one, the rows no longer fit the table or are already in it, or conflicts persist.
     """
-    actions: list[Mapping[str, Any] | str] = [*([] if marker is None else [marker.action()]), *added]
+    actions = [*([] if marker is None else [marker.action()]), *added]
 
     def bases() -> Iterator[CommitBase]:
         yield base
@@ -207,5 +215,5 @@ def _commit(
     delta.commit(
         lambda: CommitPlan(next(versions).snapshot, actions, "WRITE", about, blind=True),
         tries=1 if again is None else _TRIES,
-        staged=[str(json.loads(one)["add"]["path"]) for one in added],
+        staged=[str(one["add"]["path"]) for one in added],
     )

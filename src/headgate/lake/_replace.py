@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file, kept_clustering
 from headgate.lake._append import CommitBase, inspect_base, table_schema
-from headgate.lake._properties import key_of
 from headgate.lake._table_kind import IS_CURRENT, may_have_open
 from headgate.lake._write_methods import OTHER_COLUMNS, not_writable
 
@@ -33,24 +32,23 @@ def plan_replacement(
     base: CommitBase,
     files: Sequence[DataFile],
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
-    always: Sequence[str],
     operation: tuple[str, Mapping[str, str]],
     columns: tuple[str, pa.Schema] | None = None,
 ) -> CommitPlan:
     """Write copies of files of the base, and plan the commit that replaces them.
 
     :param change: returns the rows to write for a batch of rows; runs in the tasks.
-    :param always: columns, by their names afterwards, that get statistics at any position in the schema.
     :param operation: its name in the table's history, and parameters.
     :param columns: the columns that ``change`` returns, as in the table's log and in Arrow; None: the same.
     """
     folder, schema, codec, leaves, sources = delta.path, base.schema, base.codec, base.leaves, list(files)
+    measured = base.measured  # none of these columns is ever renamed
     schema_after = None if columns is None else columns[1]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                added = copy_file(folder, sources[number], schema, codec, change, always, schema_after, leaves=leaves)
+                added = copy_file(folder, sources[number], schema, codec, change, measured, schema_after, leaves=leaves)
                 yield pa.RecordBatch.from_pydict({"action": pa.array(added, pa.string())})
 
     added: list[dict[str, Any]] = []
@@ -142,10 +140,9 @@ class ColumnsAfter:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) -> None:
+def reshape_files(delta: DeltaPath, after: ColumnsAfter) -> None:
     """Give a table other columns, in one commit.
 
-    :param always: columns, by their names afterwards, that get statistics at any position in the schema.
     :raises CommitConflictError: other programs changed the table, again and again.
     :raises TargetError: headgate cannot write the table, before or after.
     """
@@ -159,7 +156,7 @@ def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) 
         about = {"dropped": json.dumps(sorted(after.dropped)), "renamed": json.dumps(dict(after.renamed))}
         files = list(base.snapshot.files.values())
         change = partial(after.apply, schema=schema)
-        return plan_replacement(delta, base, files, change, always, ("REPLACE COLUMNS", about), (schema_json, schema))
+        return plan_replacement(delta, base, files, change, ("REPLACE COLUMNS", about), (schema_json, schema))
 
     delta.commit(plan)
 
@@ -187,7 +184,7 @@ def keep_until(
         path = (column, "epoch") if pa.types.is_struct(base.schema.field(column).type) else (column,)
         bounds = [(file, file.bounds(path, pa.int64())) for file in base.snapshot.files.values()]
         files = [file for file, known in bounds if known is None or known[1] > epoch]
-        about, always = {"predicate": f'["{".".join(path)} > {epoch}"]'}, (*key_of(base.snapshot.properties), column)
-        return plan_replacement(delta, base, files, kept, always, ("DELETE", about)) if files else None
+        about = {"predicate": f'["{".".join(path)} > {epoch}"]'}
+        return plan_replacement(delta, base, files, kept, ("DELETE", about)) if files else None
 
     delta.commit(plan)

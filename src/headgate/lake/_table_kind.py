@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import SEQ_DDL
+from headgate.lake._properties import key_of
 
 if TYPE_CHECKING:
     from headgate.delta import DataFile
@@ -41,6 +42,7 @@ __all__ = [
     "Form",
     "may_end_after",
     "may_have_open",
+    "measured_columns",
     "with_columns",
 ]
 
@@ -129,6 +131,14 @@ class Form(Enum):
             seen = pc.struct_field(rows["_seq"], "epoch")
             values = {VALID_FROM: rows["_ts"], IS_CURRENT: pa.repeat(pa.scalar(True), rows.num_rows), SEEN: seen}
         return with_columns(rows, values)
+
+
+def measured_columns(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of a table with these properties that have statistics in new files, at any position: by these,
+    look-ups leave files out.
+    """
+    periods = (VALID_TO, SEEN) if Form.of(properties) is Form.HISTORY else ()
+    return (*key_of(properties), "_seq", *periods)
 
 
 def may_have_open(file: DataFile) -> bool:

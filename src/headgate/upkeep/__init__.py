@@ -15,7 +15,7 @@ from __future__ import annotations
 from headgate.upkeep._file_removal import Amount, UpkeepTimes
 from headgate.upkeep._folds import Folds
 from headgate.upkeep._maintain import Maintained, Maintenance
-from headgate.upkeep._table_upkeep import TableFiles
+from headgate.upkeep._table_upkeep import TableFiles, fold_layout
 from headgate.upkeep._upkeep import Upkeep
 
-__all__ = ["Amount", "Folds", "Maintained", "Maintenance", "TableFiles", "Upkeep", "UpkeepTimes"]
+__all__ = ["Amount", "Folds", "Maintained", "Maintenance", "TableFiles", "Upkeep", "UpkeepTimes", "fold_layout"]

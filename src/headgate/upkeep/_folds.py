@@ -18,8 +18,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.delta import DataFile, Fold, FoldLayout, Snapshot, choose_files, commit, prepare_fold
-from headgate.errors import CommitConflictError, HeadgateError, StorageError
+from headgate.delta import DataFile, Fold, FoldLayout, Snapshot, choose_files, prepare_fold
+from headgate.errors import HeadgateError, StorageError
 from headgate.lake import StoppedError, followed_log
 from headgate.upkeep._background import Background
 
@@ -110,21 +110,14 @@ class Folds:
             self._unfit[path] = prepared.sources
             log.info("%s: %d files stay as they are: they do not fit into one", path, len(prepared.sources))
             return False
-        valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS
-        try:
-            plan = fold.plan(table, prepared.emptied, auto="true") if valid else None
-        except (StorageError, OSError) as error:
-            log.info("%s: discarded a fold of small files: %s", path, error)
-            plan = None
-        if plan is None:
+        if prepared.key != tuple(key) or time.time() - prepared.begun >= _VALID_SECONDS:
             fold.discard()
             return False
         try:
-            commit(followed_log(path), lambda: plan, tries=1)
-        except (CommitConflictError, StorageError, OSError) as error:
+            return fold.commit(followed_log(path), lambda: table, prepared.emptied, auto="true")
+        except (StorageError, OSError) as error:
             log.info("%s: a fold of small files was not committed: %s", path, error)
             return False
-        return True
 
 
 def _discard(fold: Future[Fold | None]) -> None:

@@ -15,20 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headgate.delta import (
-    LOG,
-    CommitPlan,
-    FileHistory,
-    Fold,
-    Listed,
-    TableLog,
-    commit,
-    data_files_in,
-    files_of,
-    prepare_fold,
-    version_at,
-)
-from headgate.errors import CommitConflictError, ConfigError, TargetError
+from headgate.delta import LOG, FileHistory, Listed, TableLog, data_files_in, files_of, prepare_fold, version_at
+from headgate.errors import ConfigError, TargetError
 from headgate.files import LockedError, reason_of, try_lock
 from headgate.lake import SHARDS, Lake, newest_row
 from headgate.upkeep._file_removal import Amount, UpkeepTimes
@@ -102,7 +90,7 @@ class Maintenance:
     def tables(self) -> Iterator[Maintained]:
         """Maintain one table after the other, and yield each result."""
         if self._lake.is_local and not self._dry:
-            self._with_lake_lock(lambda: None)
+            self._with_lake_lock(lambda: True)
         for folder in [*sorted(self._retained.folders()), *internal_tables(self._lake)]:
             if files_of(folder).has_folder(LOG):
                 yield self._maintain(folder)
@@ -135,26 +123,24 @@ class Maintenance:
             fold = prepare_fold(folder, files, layout)
             if fold is None:
                 break
-            try:
-                if not self._with_lake_lock(partial(_commit, log, fold)):
-                    fold.discard()
-                    break
-            except CommitConflictError:
+            is_committed = self._with_lake_lock(partial(fold.commit, log, log.refresh))
+            if is_committed is None:
+                fold.discard()
+            if not is_committed:
                 break
             done += len(fold.sources)
         return done
 
-    def _with_lake_lock(self, work: Callable[[], None]) -> bool:
-        """Run ``work`` while no run writes to the lake. Return whether it ran."""
+    def _with_lake_lock(self, work: Callable[[], bool]) -> bool | None:
+        """Run ``work`` while no run writes to the lake, and return its result; None: a run does."""
         try:
             with try_lock(Path(self._lake.lock), shared=True):
-                work()
+                return work()
         except LockedError as error:
             self.busy = str(error)
-            return False
+            return None
         except OSError as error:
             raise TargetError(f"{self._lake.path} cannot be written: {reason_of(error)}") from None
-        return True
 
     def _in_a_week(self, folder: str, history: FileHistory) -> Amount | None:
         """Estimate the files in a week: those of the newest version, plus what the last hour added to them, times a
@@ -179,21 +165,6 @@ class Maintenance:
         rows = live + Amount(max(0, grown.files), max(0, grown.bytes)).times(_WEEK / hours)
         rows = Amount(min(rows.files, _SMALL_FILES + rows.bytes // _LARGE_BYTES), rows.bytes)
         return rows + gone.times(kept / hours)
-
-
-def _commit(log: TableLog, fold: Fold) -> None:
-    """Commit a fold.
-
-    :raises CommitConflictError: another program has rewritten its files, or commits at the same time.
-    """
-
-    def plan() -> CommitPlan:
-        planned = fold.plan(log.refresh())
-        if planned is None:
-            raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
-        return planned
-
-    commit(log, plan, tries=1, staged=fold.written)
 
 
 def _amount(folder: str) -> Amount:

@@ -25,7 +25,7 @@ from headgate.delta import (
     version_at,
     write_checkpoint,
 )
-from headgate.lake import MERGED, Form, Lake, find_newest, key_of, table_schema
+from headgate.lake import MERGED, Form, Lake, find_newest, key_of, measured_columns, retire, table_schema
 from headgate.upkeep._file_removal import FileRemover, RunningClock, UpkeepTimes
 from headgate.upkeep._retained_versions import RetainedVersions, ledger_spans
 
@@ -71,8 +71,15 @@ def fold_layout(table: Snapshot, codec: str) -> FoldLayout | None:
     schema = table_schema(table.schema_json)
     if schema is None:
         return None
-    key, divides = key_of(table.properties), Form.of(table.properties).divides
-    return FoldLayout(schema, codec, key, divides, cluster_by=table.clustering, leaves=table.indexed_leaves)
+    return FoldLayout(
+        schema,
+        codec,
+        key_of(table.properties),
+        Form.of(table.properties).divides,
+        cluster_by=table.clustering,
+        measured=measured_columns(table.properties),
+        leaves=table.indexed_leaves,
+    )
 
 
 def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[DataFile]:
