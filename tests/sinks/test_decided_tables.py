@@ -40,8 +40,9 @@ def test_a_table_without_changes_settles_too(end: int, state: str, left: str | N
 
 def test_a_table_that_the_batch_leaves_out_has_no_images_of_it(tmp_path: Path) -> None:
     before = {"shop.a": TableState("shop.a", "live", version=4, images=7), "shop.orders": SETTLING}
-    decisions = decided(tmp_path, FakeBatch(9, f"{UUID}:1-10"), before)
-    states = writer_at(tmp_path, before)._states_after(before, decisions)
+    decisions, writer = decided(tmp_path, FakeBatch(9, f"{UUID}:1-10"), before), writer_at(tmp_path, before)
+    assert not any(map(writer._is_written, decisions)), "nor do its folds wait"
+    states = writer._states_after(before, decisions)
     assert {table: (one.state, one.images) for table, one in states.items()} == {
         "shop.a": ("live", 0), "shop.orders": ("live", 0),
     }  # fmt: skip

@@ -31,12 +31,8 @@ class PlannerMessages:
 
         :param batch: to decide. What a killed attempt at it has requested does not count.
         """
-        patterns = [
-            table
-            for name, request in self._inbox.requests().items()
-            if isinstance(request, Resnapshot) and not name.startswith(_reread_name(batch))
-            for table in request.tables
-        ]
+        others = {name: one for name, one in self._inbox.requests().items() if not name.startswith(_reread_name(batch))}
+        patterns = [table for one in others.values() if isinstance(one, Resnapshot) for table in one.tables]
         return TablePatterns(patterns) if patterns else None
 
     def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:

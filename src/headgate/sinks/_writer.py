@@ -326,7 +326,7 @@ class BatchWriter:
             log.warning("%s", text)
         if self.after_tables is not None:
             self.after_tables(batch)
-        states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
+        states = self.upkeep.commit_pending(states, {one.table for one in decisions if self._is_written(one)})
         row = replace(self._row(batch, batch_id, states, actions), merged=merged)
         self.ledger.append(row)
         self._has_written = True
@@ -504,6 +504,10 @@ class BatchWriter:
         """Return whether the batch gives a table another layout, although it may bring nothing for it."""
         return state.table in self._other_layout and not state.is_suspended
 
+    def _is_written(self, decision: Decision) -> bool:
+        """Return whether the batch writes Delta tables of this one."""
+        return decision.writes or self._arranges(decision.state)
+
     def _table_before(
         self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool
     ) -> TableBefore:
@@ -525,9 +529,8 @@ class BatchWriter:
         :returns: the decisions, with each result in its state; how rows were written to current tables.
         """
         kept = [one for one in decisions if not one.unrecorded]
-        written_tables = {one.table for one in kept if one.writes or self._arranges(one.state)}
-        busy = [one for one in kept if one.table in written_tables]
-        idle = [one for one in kept if one.table not in written_tables]
+        busy = [one for one in kept if self._is_written(one)]
+        idle = [one for one in kept if not self._is_written(one)]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             written = [*pool.map(lambda one: self._write_table(spark, batch, one), busy)]
