@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.control import Notification, OpenSnapshots, SignalAnswer, SignalState
-from headgate.lake import IgnoredChanges, LedgerRow, LeftOut, MergedState, Place, Successor, TableState
-from headgate.lake._ledger_row import ShownShard
+from headgate.lake import IgnoredChanges, LedgerRow, LeftOut, Place, Successor, TableState
 from headgate.offsets import Last
 
 STATE = TableState(
@@ -19,6 +18,11 @@ STATE = TableState(
     Successor("_successor_1", 2), "m:f@1", LeftOut("odd", "u:1-2", 3), IgnoredChanges({"n": None, "b": "ä"}, ("c",)),
     ("a, b", "it"),
 )  # fmt: skip
+BEGUN = {"batch_id": 1, "epoch": 2, "gtid": "", "committed_at": datetime(2026, 1, 1, tzinfo=UTC)}
+SHOWN: dict[str, Any] = {"table": "s.t", "shard": "s", "version": 0, "changelog_version": None}
+MERGED = LedgerRow.of(
+    {**BEGUN, "merged": [{"table": "s.all", "path": "s3://b", "version": 1, "shards": [SHOWN]}]}
+).merged
 FULL = LedgerRow(
     1,
     2,
@@ -27,7 +31,7 @@ FULL = LedgerRow(
     {one.table: one for one in (STATE, TableState("s.plain", "live"))},
     OpenSnapshots(rows={"s.t": (1, 2)}, missed=("s.t",), answers=(SignalAnswer("a", "log", SignalState.DONE),)),
     (Notification("e", "i", "Initial Snapshot", "STARTED", {"epoch": "2"}, 5),),
-    (MergedState("s.all", "s3://b", 1, None, "differs", (ShownShard("s.t", "s", 0),)),),
+    MERGED,
     "uuid",
     Last("u:9", 5),
 )
@@ -44,6 +48,7 @@ def test_a_row_that_is_read_is_the_row_that_was_written() -> None:
     for one in (FULL, STATE):
         assert [field.name for field in fields(one) if getattr(one, field.name) == field.default] == []
     assert LedgerRow.of(as_read(FULL)) == FULL
+    assert as_read(FULL)["merged"][0]["shards"] == [SHOWN]
     empty = LedgerRow(1, 2, "", datetime(2026, 1, 1, tzinfo=UTC))
     assert LedgerRow.of(as_read(empty)) == empty
     assert [name for name, value in as_read(empty).items() if value is None] == ["snapshots", "notifications", "last"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.carrier import ControlFolder, End, SinkTables, signal_path
+from headgate.carrier import ControlFolder, End, Settle, SinkTables, signal_path
 from headgate.control import OpenSnapshots, SignalAnswer, SignalState, parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
@@ -20,14 +20,27 @@ from tests.fix_carrier import UUID, FakeBatch, FakeTable
 @pytest.mark.parametrize("table", ["shop.orders", "!shop.[x]*", "shop." + "т" * 64])
 def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None:
     messages = PlannerMessages(ControlFolder(str(tmp_path)))
-    batch, before = FakeBatch(9).described(), TableState(table, "live", version=4)
+    batch, later, before = FakeBatch(9).described(), FakeBatch(10).described(), TableState(table, "live", version=4)
     decision = decide(Arrival(table, batch), TableBefore(before, FakeTable(table).target()), Policy())
     messages.request(batch, [suspend(decision, 9, reread_reason="its columns changed", stop_reason=None)], {})
-    pending = messages.pending_rereads()
+    pending = messages.pending_rereads(later)
     assert pending is not None
     db, _, name = table.partition(".")
     assert pending.matches(db, name)
     assert not pending.matches(db, f"{name}x")
+    assert messages.pending_rereads(batch) is None, "its replay decides as it did"
+
+
+def test_a_table_that_settles_may_have_to_wait_longer(tmp_path: Path) -> None:
+    """Rows of it were read again, for a condition."""
+    inbox, table = ControlFolder(str(tmp_path)), FakeTable()
+    before = TableState("shop.orders", "settling", version=4, settles_at=f"{UUID}:10")
+    fake = FakeBatch(9).about("shop.orders", state="reading", since_epoch=9, partial=True, last=True)
+    batch = fake.chunk(table, [(1, "x")]).watermark("shop.orders", f"{UUID}:1-12").described()
+    decision = decide(Arrival("shop.orders", batch), TableBefore(before, table.target()), Policy())
+    assert decision.state.settles_at == f"{UUID}:10-12"
+    PlannerMessages(inbox).request(batch, [decision], {"shop.orders": before})
+    assert {str(one.gtid) for one in inbox.requests().values() if isinstance(one, Settle)} == {f"{UUID}:11-12"}
 
 
 def test_requests_of_batches_of_one_epoch_are_told_apart(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ __all__ = [
     "compare",
     "gone",
     "hook_name",
-    "refiltered",
-    "rehooked",
     "rekeyed",
     "reserved",
     "retyped",
@@ -79,9 +77,10 @@ def changed_setting(definition: Definition, target: Target, form: Form) -> str |
     if target.form is not form:
         return f"{_FORMS[form]} is set, and the target was written with {_FORMS[target.form]}"
     if definition.rows != target.rows:
-        return refiltered(target.rows, definition.rows)
-    if hook_name(definition.hook) != hook_name(target.hook):
-        return rehooked(hook_name(target.hook), hook_name(definition.hook))
+        return f"`rows` changed from {target.rows or 'all rows'} to {definition.rows or 'all rows'}"
+    old, new = hook_name(target.hook), hook_name(definition.hook)
+    if old != new:
+        return f"the hook changed from {old or 'none'} to {new or 'none'}"
     if definition.chosen_key and definition.key != target.key:
         return rekeyed(target.key, definition.key)
     for name, column in columns_of(definition).items():
@@ -128,19 +127,9 @@ def gone(name: str) -> str:
     return f"column {name} of the target is no longer in the source table, or has another name by [columns]"
 
 
-def refiltered(old: str, new: str) -> str:
-    """Return that a table's ``rows`` changed."""
-    return f"`rows` changed from {old or 'all rows'} to {new or 'all rows'}"
-
-
 def hook_name(mark: str) -> str:
     """Return ``module:function@version`` of a hook's mark; "" of none."""
     return mark.partition("/")[0]
-
-
-def rehooked(old: str, new: str) -> str:
-    """Return that a table's hook changed, from and to ``module:function@version``."""
-    return f"the hook changed from {old or 'none'} to {new or 'none'}"
 
 
 def rekeyed(old: Sequence[str], new: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ defines its effect:
 | any other ALTER | suspended as ``stale``, read again | ``stopped`` |
 | DROP, or a RENAME that leaves the name unused | ``dropped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
+| changes of a table that is ``dropped``, without its CREATE | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
 A table without a row in the ledger, which the planner found neither before nor now, is ``live`` only if the batch has
@@ -76,6 +77,9 @@ def read_statements(course: TableCourse, case: Case, columns: ColumnView) -> boo
             course.read_again(f"the name was given to another table: {shortened(ddl.statement)}", ddl)
     if not existence.removed and not course.is_suspended and _has_unread_rows(case):
         course.read_again("it had rows before its first change that is known, and was gone when tables were looked for")
+    if course.state is before.state is State.DROPPED and _is_back(case):
+        existence.removed = False
+        course.read_again("it has changes, and no statement of the log created it again")
     return existence.removed
 
 
@@ -88,6 +92,12 @@ def _has_unread_rows(case: Case) -> bool:
         return False
     begun = (one.action == "create" and not creates_if_absent("create", one.changes) for one in arrival.statements)
     return not any(begun) and not arrival.truncates
+
+
+def _is_back(case: Case) -> bool:
+    """Whether the source has a dropped table again: it has images, and no statement of the batch removed it."""
+    is_removed = any(ddl.action in ("drop", "rename") for ddl in case.arrival.statements)
+    return not is_removed and any(part.kind == "rows" for part in case.arrival.parts)
 
 
 def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, patterns: Sequence[str], *, is_ours: bool) -> None:

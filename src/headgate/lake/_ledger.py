@@ -20,7 +20,6 @@ if the batch does, and delivery finds the outstanding ones here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +49,6 @@ __all__ = [
     "find_row",
     "ledger_files",
     "ledger_notifications",
-    "ledger_rows",
     "newest_row",
     "newest_rows",
     "read_as_of",
@@ -192,12 +190,6 @@ def check_lake(lake: Lake, pipeline: str, tables: Mapping[str, Place | None]) ->
             check_owner(folder, snapshot, pipeline, table)
 
 
-def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
-    """Return the newest ``limit`` rows of a ledger, newest first."""
-    values = frame.orderBy(frame["epoch"].desc()).limit(limit).collect()
-    return [LedgerRow.of(value.asDict(recursive=True)) for value in values]
-
-
 def newest_row(lake: Lake) -> LedgerRow:
     """Return the newest ledger row, without Spark.
 
@@ -236,7 +228,7 @@ def newest_rows(lake: Lake, limit: int) -> list[LedgerRow]:
             if epoch is not None and len(newest) == limit and newest[-1]["epoch"] > epoch:
                 break  # the other files are older
             with file.open(lake.ledger) as opened:
-                rows = opened.read([field.name for field in fields(LedgerRow)])
+                rows = opened.read([*columns_of_record(LedgerRow)])
             newest += rows.sort_by([("epoch", "descending")]).slice(0, limit).to_pylist()
             newest = sorted(newest, key=itemgetter("epoch"), reverse=True)[:limit]
     except OSError as error:
@@ -286,10 +278,11 @@ def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch:
         batch = next((item["epoch"] for item in sets if parse_position(item["gtid"]) >= wanted), None)
         if batch is None:
             raise ConfigError(f"no batch of the lake at {lake.path} contains {gtid} yet")
-    rows = ledger_rows(frame if batch is None else frame.where(frame["epoch"] == batch), limit=1)
-    if not rows:
+    rows = frame if batch is None else frame.where(frame["epoch"] == batch)
+    newest = rows.orderBy(frame["epoch"].desc()).first()
+    if newest is None:
         raise ConfigError(f"the ledger at {lake.path} has no batch {'yet' if batch is None else batch}")
-    return rows[0]
+    return LedgerRow.of(newest.asDict(recursive=True))
 
 
 def read_as_of(

@@ -28,10 +28,13 @@ class PlannerMessages:
         """Signals that were over at the last look into the inbox."""
         self._has_position = False
 
-    def pending_rereads(self) -> TablePatterns | None:
-        """Return the tables whose requested re-read has not begun; None: none."""
-        requests = self._inbox.requests().values()
-        patterns = [table for request in requests if isinstance(request, Resnapshot) for table in request.tables]
+    def pending_rereads(self, batch: Batch) -> TablePatterns | None:
+        """Return the tables whose requested re-read has not begun; None: none.
+
+        :param batch: to decide. What a killed attempt at it has requested does not count.
+        """
+        others = {name: one for name, one in self._inbox.requests().items() if not name.startswith(_reread_name(batch))}
+        patterns = [table for one in others.values() if isinstance(one, Resnapshot) for table in one.tables]
         return TablePatterns(patterns) if patterns else None
 
     def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
@@ -53,7 +56,7 @@ class PlannerMessages:
         for decision in decisions:
             if decision.reread_reason is not None:
                 resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread_reason)
-                self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot, planned_us)
+                self._inbox.send_request(f"{_reread_name(batch)}{short_name(decision.table)}", resnapshot, planned_us)
 
     def hand_back(
         self, batch: Batch, states: Mapping[str, TableState], snapshots: OpenSnapshots, slots: int = 0
@@ -129,11 +132,17 @@ class PlannerMessages:
             self._recorded = tables
 
 
+def _reread_name(batch: Batch) -> str:
+    """Return how the names of a batch's requests begin that read tables again."""
+    return f"ddl-{batch.header.epoch}-"
+
+
 def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> Position:
-    """Return the GTIDs to apply before the tables are exact that begin to settle in this batch."""
+    """Return the GTIDs to apply before tables that settle are exact, without those that an earlier batch requested."""
     gtids = NOTHING
     for decision in decisions:
         known = before.get(decision.table)
-        if decision.state.state == State.SETTLING and (known is None or known.state != State.SETTLING):
-            gtids |= parse_position(decision.state.settles_at or "")
+        if decision.state.state == State.SETTLING:
+            requested = known.settles_at if known is not None and known.state == State.SETTLING else None
+            gtids |= parse_position(decision.state.settles_at or "") - parse_position(requested or "")
     return gtids

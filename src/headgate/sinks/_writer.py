@@ -313,7 +313,7 @@ class BatchWriter:
         fence()  # a batch that was written meanwhile would be sent, and requested, again
         if self._kafka is not None:
             self._kafka.send(batch, messages, fence)
-        states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
+        states = self._states_after(before, decisions)
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
         states, actions = forget_tables(batch.header.actions, states)
@@ -326,7 +326,7 @@ class BatchWriter:
             log.warning("%s", text)
         if self.after_tables is not None:
             self.after_tables(batch)
-        states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
+        states = self.upkeep.commit_pending(states, {one.table for one in decisions if self._is_written(one)})
         row = replace(self._row(batch, batch_id, states, actions), merged=merged)
         self.ledger.append(row)
         self._has_written = True
@@ -340,12 +340,13 @@ class BatchWriter:
             report, committed_us=committed_us, write_methods=write_methods, merged=merged, answers=row.snapshots.answers
         )
 
-    def _placed(self, states: Mapping[str, TableState]) -> dict[str, TableState]:
-        """Return the states with the tables' places: by the configuration, if it was found that they are there."""
+    def _states_after(self, before: Mapping[str, TableState], decisions: Sequence[Decision]) -> dict[str, TableState]:
+        """Return the states after a batch, with the tables' places: by the configuration, if they were found there."""
         places = {table: self._policy(table).place for table in self._checked}
+        left_out = {table: replace(state, images=0) if state.images else state for table, state in before.items()}
         return {
             table: replace(state, place=places[table]) if places.get(table, state.place) != state.place else state
-            for table, state in states.items()
+            for table, state in {**left_out, **{one.table: one.state for one in decisions}}.items()
         }
 
     def _row(
@@ -477,7 +478,7 @@ class BatchWriter:
 
         :param before: the tables in the last ledger row, as they are now.
         """
-        pending_rereads = self._planner_messages.pending_rereads()
+        pending_rereads = self._planner_messages.pending_rereads(batch)
         unseen = self.unseen(batch) if self.unseen is not None else {}
         decisions = []
         only_unseen = {
@@ -485,7 +486,11 @@ class BatchWriter:
             for table, cause in unseen.items()
             if table in before and before[table].state not in (ENDED if cause.excluded else SUSPENDED)
         } - {*batch.tables()}
-        others = {table for table, state in before.items() if state.successor is not None or self._arranges(state)}
+        others = {
+            table
+            for table, state in before.items()
+            if state.successor is not None or state.settles_at is not None or self._arranges(state)
+        }
         for table in [*batch.tables(), *sorted(only_unseen | others - {*batch.tables()})]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on an unknown table
@@ -498,6 +503,10 @@ class BatchWriter:
     def _arranges(self, state: TableState) -> bool:
         """Return whether the batch gives a table another layout, although it may bring nothing for it."""
         return state.table in self._other_layout and not state.is_suspended
+
+    def _is_written(self, decision: Decision) -> bool:
+        """Return whether the batch writes Delta tables of this one."""
+        return decision.writes or self._arranges(decision.state)
 
     def _table_before(
         self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool
@@ -520,9 +529,8 @@ class BatchWriter:
         :returns: the decisions, with each result in its state; how rows were written to current tables.
         """
         kept = [one for one in decisions if not one.unrecorded]
-        written_tables = {one.table for one in kept if one.writes or self._arranges(one.state)}
-        busy = [one for one in kept if one.table in written_tables]
-        idle = [one for one in kept if one.table not in written_tables]
+        busy = [one for one in kept if self._is_written(one)]
+        idle = [one for one in kept if not self._is_written(one)]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             written = [*pool.map(lambda one: self._write_table(spark, batch, one), busy)]

@@ -25,7 +25,7 @@ from headgate.delta import (
     version_at,
     write_checkpoint,
 )
-from headgate.lake import MERGED, Form, Lake, find_newest, key_of, measured_columns, retire, table_schema
+from headgate.lake import MERGED, Form, Lake, find_newest, key_of, measured_columns, table_schema
 from headgate.upkeep._file_removal import FileRemover, RunningClock, UpkeepTimes
 from headgate.upkeep._retained_versions import RetainedVersions, ledger_spans
 

@@ -10,7 +10,7 @@ the same.
 
 The columns are compared as the target names them at its source: the server may be ahead of the batches. The next change
 settles what that does not show: columns behind a hook, those of a table that ignores changes of columns, a column that
-is no longer excluded, a chosen key, and settings of types.
+is no longer excluded, a key that is no longer chosen, and settings of types.
 
 A history keeps the columns that rules exclude or rename. It is read again once, until its newest rows lack them.
 
@@ -34,7 +34,7 @@ from headgate.config import PipelineConfig
 from headgate.decide import Divergence, changed_setting, reread_reason
 from headgate.errors import UnsupportedError
 from headgate.lake import Form, Target, short_name
-from headgate.names import split_table
+from headgate.names import lower_name, split_table
 from headgate.pipeline._table_policy import table_policy
 from headgate.policies import Policies
 from headgate.sinks import BatchWriter
@@ -103,14 +103,17 @@ def _wanted(table: str, target: Target, policies: Policies) -> Definition:
     hook = policies.hook.spelled if policies.hook is not None else ""
     names = {name: column.source_name or name for name, column in target.columns.items()}
     of_source = [*dict.fromkeys(names.values())]  # a history has a column under each name that a rule gave it
-    key = tuple(of_source.index(names[name]) for name in target.key if name in names)
+    chosen = policies.key if names and not hook else ()
+    by_source = {lower_name(names[name]): name for name in (*names, *target.key) if name in names}
+    written_key = tuple(by_source.get(lower_name(name), name) for name in chosen) or target.key
+    key = tuple(of_source.index(names[name]) for name in written_key if name in names)
     source = TableDef(*split_table(table), tuple(Column(name, "") for name in of_source), key)
     columns: tuple[Column, ...] = ()
     if not hook:
         with suppress(UnsupportedError):  # a rule hides values of the key that the table had
             columns = target_table(source, policies).columns
     carried = (CarriedColumn(one.name, "", "", rule=one.rule, source_name=one.source_name) for one in columns)
-    return Definition(table, target.key, tuple(carried), policies.rows, hook=hook)
+    return Definition(table, written_key, tuple(carried), policies.rows, chosen_key=bool(chosen), hook=hook)
 
 
 def _removed(definition: Definition, target: Target) -> str | None:
