@@ -123,7 +123,7 @@ def test_the_planner_learns_how_many_tasks_run_at_once(tmp_path: Path) -> None:
     for slots in (2, 16):
         messages.hand_back(FakeBatch(9).described(), states, OpenSnapshots(), slots)
         assert inbox.sink_tables() == SinkTables(frozenset(states), slots=slots)
-    PlannerMessages(inbox).resume(states)
+    PlannerMessages(inbox).resume(states, OpenSnapshots())
     assert inbox.sink_tables().slots == 0, "a new run has other executors"
 
 
