@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from headgate.delta import DataFile, TableLog, prepare_fold
-from headgate.delta._statistics import INDEXED_LEAVES
 from headgate.lake import SEEN, VALID_TO, ColumnsAfter, Fill, Form, Marker, append, reshape_files
 from headgate.upkeep import fold_layout
 from tests.apply.commit_kinds import (
@@ -28,7 +27,7 @@ from tests.apply.commit_kinds import (
 )
 from tests.lake.tables import make_table
 
-WIDE = pa.schema([*((f"c{number}", pa.int64()) for number in range(INDEXED_LEAVES)), *HISTORY])
+WIDE = pa.schema([*((f"c{number}", pa.int64()) for number in range(32)), *HISTORY])
 
 
 def wide(narrow: pa.Table) -> pa.Table:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -16,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.delta import DataFile, VectorFile, copy_file, positions_of, write_files
-from headgate.delta._mapping import UNMAPPED, NamedFile
 
 OLD = pa.schema([("id", pa.int64())])
 NEW = pa.schema([("added", pa.string()), ("id", pa.int64())])
@@ -44,24 +40,6 @@ def test_the_rows_that_count_are_copied_in_their_order(
         copies = copy_file(str(folder), DataFile(action), NEW, "zstd", change, ["id"])
     actual = [row for copy in copies for row in pq.read_table(_path(folder, copy)).to_pylist()]
     assert actual == [{"added": str(n), "id": n} for n in range(30) if n not in deleted]
-
-
-def test_a_row_group_may_have_more_bytes_than_an_arrow_array() -> None:
-    """2.25 GiB of text, in chunks that share memory, as Arrow reads such a group; another program has written it."""
-    text = pa.chunked_array([pa.array(["x" * (1 << 28)])] * 9)
-    groups = [pa.table({"id": list(range(9 * number, 9 * number + 9)), "text": text}) for number in range(2)]
-
-    def row_group(number: int) -> Any:
-        return SimpleNamespace(num_rows=groups[number].num_rows)
-
-    file: Any = SimpleNamespace(
-        schema_arrow=groups[0].schema,
-        metadata=SimpleNamespace(num_row_groups=2, row_group=row_group),
-        read_row_group=lambda number, columns: groups[number].select(columns),
-    )
-    parts = NamedFile(file, UNMAPPED).rows(np.array([0, 8, 12]), ["id", "text"])
-    rows = [(part["id"].to_pylist(), len(part["text"])) for part in parts if len(part)]
-    assert rows == [([0], 1), ([8], 1), ([12], 1)]
 
 
 def _path(folder: Path, action: str) -> Path:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import pairwise
 from mmap import mmap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from headgate.delta import _local_tables as local_tables
 from headgate.delta._index import KeyIndex
 from headgate.delta._index_build import Scratch, index_of
 from headgate.delta._keys import whole
+from headgate.delta._mapping import UNMAPPED, NamedFile
 from headgate.errors import DecodeError
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -287,3 +289,21 @@ def test_a_folder_that_cannot_be_written_keeps_the_index_in_memory(
     index = IndexCache(tmp_path / "file", 1000).get("/t", "a", ["id"], refill(50))
     assert isinstance(index.row_numbers, np.ndarray)
     assert len(index.row_numbers) == 50
+
+
+def test_a_row_group_may_have_more_bytes_than_an_arrow_array() -> None:
+    """2.25 GiB of text, in chunks that share memory, as Arrow reads such a group; another program has written it."""
+    text = pa.chunked_array([pa.array(["x" * (1 << 28)])] * 9)
+    groups = [pa.table({"id": list(range(9 * number, 9 * number + 9)), "text": text}) for number in range(2)]
+
+    def row_group(number: int) -> Any:
+        return SimpleNamespace(num_rows=groups[number].num_rows)
+
+    file: Any = SimpleNamespace(
+        schema_arrow=groups[0].schema,
+        metadata=SimpleNamespace(num_row_groups=2, row_group=row_group),
+        read_row_group=lambda number, columns: groups[number].select(columns),
+    )
+    parts = NamedFile(file, UNMAPPED).rows(np.array([0, 8, 12]), ["id", "text"])
+    rows = [(part["id"].to_pylist(), len(part["text"])) for part in parts if len(part)]
+    assert rows == [([0], 1), ([8], 1), ([12], 1)]
