@@ -110,14 +110,14 @@ class Keyed:
         :param before: returns the rows at the version in the ledger.
         """
 
-        def find(keys: pa.Table) -> tuple[pa.Table, Any]:
-            known, wanted = before(), keys["id"].to_pylist()
-            at = [number for number, key in enumerate(wanted) if key in known]
-            rows = [known[wanted[number]] for number in at]
-            columns = [[row[index] for row, _ in rows] for index in range(len(self._shape.columns))]
-            table = pa.table(columns, schema=self._shape.rows)
-            seqs = pa.array([seq for _, seq in rows], self._shape.schema.field("_seq").type)
-            return table.append_column("_seq", seqs), np.array(at, np.int64)
+        def find(keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
+            known = before()
+            wanted = [(number, known[key]) for number, key in enumerate(keys["id"].to_pylist()) if key in known]
+            for part in (wanted[::2], wanted[1::2]):
+                columns = [[row[index] for _, (row, _) in part] for index in range(len(self._shape.columns))]
+                table = pa.table(columns, schema=self._shape.rows)
+                seqs = pa.array([seq for _, (_, seq) in part], self._shape.schema.field("_seq").type)
+                yield table.append_column("_seq", seqs), np.array([number for number, _ in part], np.int64)
 
         return self._set(rows, self._completed(action, find, note))
 
