@@ -120,5 +120,5 @@ def test_what_the_tables_cost(printed: Printed, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_that_goes_on_prevents_another(printed: Printed, tmp_path: Path) -> None:
     assert printed("current").splitlines()[-1].startswith("nothing prevents a run; next: headgate run ")
     put(ControlFolder(str(tmp_path / "lake/_headgate/inbox")))
-    verdict = f"nothing but the present run of shop prevents one: end it, then headgate run {tmp_path}/shop.toml"
+    verdict = f"nothing but the present run prevents one: end it, then headgate run {tmp_path}/shop.toml"
     assert printed("current").splitlines()[-1] == verdict

@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 from headgate.carrier import ControlFolder
 from headgate.cli import app
 from headgate.errors import TargetError, error_line
+from headgate.lake import Lake
 from headgate.status import Status
 from tests.cli.test_status import status
+from tests.lake.tables import make_ledger
 
 
 @pytest.fixture
@@ -53,6 +55,15 @@ def test_words_become_a_signal(pipeline: Path) -> None:
             "surrogate-key": "code",
         },
     }
+
+
+def test_a_signal_for_the_lake_of_another_pipeline_is_refused(pipeline: Path) -> None:
+    """The lake's owner is asked, since a status may be missing."""
+    lake = Lake(f"{pipeline.parent}/lake")
+    make_ledger(lake, [1], pipeline="billing")
+    code, out, err = run(str(pipeline), "pause-snapshot")
+    assert (code, out, "belongs to pipeline 'billing'" in err) == (3, "", True)
+    assert ControlFolder(lake.inbox).signals() == {}
 
 
 def test_the_other_signals(pipeline: Path) -> None:

@@ -255,6 +255,10 @@ def test_the_status_of_another_pipeline_is_a_problem(inbox: ControlFolder) -> No
     (shown,) = ask(app, "/api/status").value["pipelines"]
     assert (shown["condition"], "tables" in shown) == ("unknown", False)
     assert "belongs to pipeline 'shop', not to pipeline 'copy'" in shown["problem"]
+    app = create_app([Watched("copy", inbox)], token=Token(SECRET))
+    answer = ask(app, "/signals", "POST", {**BEARER, **JSON}, PAUSE)
+    assert (answer.code, "belongs to pipeline 'shop'" in answer.text) == (503, True)
+    assert inbox.signals() == {}
 
 
 def test_several_pipelines(tmp_path: Path) -> None:

@@ -301,6 +301,16 @@ def test_versions_within_the_retention_stay_if_a_clock_was_set_back_meanwhile() 
     assert kept.oldest("t", 5 * HOUR) == 1
 
 
+def test_the_newest_version_is_the_one_of_the_last_row_whatever_the_clock_says() -> None:
+    kept = RetainedVersions()
+    for moment, version in [(1000.0, 5), (500.0, 6)]:
+        kept.add(moment, {"t": version}, {"t": version})
+    assert kept.newest("t") == (500.0, 6)
+    for moment in range(501, 601):
+        kept.add(float(moment), {}, {"t": 6})
+    assert len(kept._shown["t"]) == 2, "a row that changes nothing adds nothing"
+
+
 def test_what_a_merged_table_showed_is_kept_for_the_whole_retention() -> None:
     """Its files are needed by rows of the ledger that are newer than the versions of the tables that it shows."""
     kept, loaded = RetainedVersions(), RetainedVersions()

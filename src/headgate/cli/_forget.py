@@ -60,7 +60,7 @@ def forget(
     if folders and not yes and not _confirmed(folders):
         return 1
     signal = parse_signal({"type": "forget-table", "data": {"data-collections": [re.escape(table)]}})
-    sent_us = send(inbox, config.name, signal)
+    sent_us = send(lake, config.name, signal)
     if not running:
         warn(f"pipeline {config.name} is not running; it forgets {table} with the first batch of its next run")
         return 0

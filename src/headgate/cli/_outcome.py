@@ -12,6 +12,7 @@ from headgate.files import file_errors
 if TYPE_CHECKING:
     from headgate.carrier import ControlFolder
     from headgate.control import Signal
+    from headgate.lake import Lake
     from headgate.status import Status
 
 __all__ = ["is_running", "send", "wait_for"]
@@ -22,16 +23,20 @@ _MISSED: Final = 20
 """Polls without the signal until its answer is given up: 10 s, in which a run writes its status at least once."""
 
 
-def send(inbox: ControlFolder, pipeline: str, signal: Signal) -> int:
+def send(lake: Lake, pipeline: str, signal: Signal) -> int:
     """Put a signal into a pipeline's inbox. Return when it was sent, in microseconds since 1970 UTC.
 
-    :raises TargetError: the inbox cannot be written, or is another pipeline's.
+    :raises TargetError: the inbox cannot be written, or the lake is another pipeline's.
     """
+    from headgate.carrier import ControlFolder
     from headgate.control import sending_us, submit
+    from headgate.lake import check_lake
 
+    inbox = ControlFolder(lake.inbox)
     status = _read(inbox)
     if status is not None:
         status.check_pipeline(inbox, pipeline)
+    check_lake(lake, pipeline, {})
     with file_errors(f"{inbox.path} cannot be written", TargetError):
         sent_us = sending_us(inbox)
         submit(inbox, signal, sent_us)

@@ -134,7 +134,7 @@ def _verdict(config: PipelineConfig, file: Path) -> str:
     from headgate.lake import Lake
 
     if is_running(ControlFolder(Lake.of(config).inbox)):
-        return f"nothing but the present run of {config.name} prevents one: end it, then headgate run {file}"
+        return f"nothing but the present run prevents one: end it, then headgate run {file}"
     return f"nothing prevents a run; next: headgate run {file}"
 
 

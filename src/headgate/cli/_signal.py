@@ -100,8 +100,9 @@ def signal(
         "name": name,
     }
     parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
-    inbox = ControlFolder(Lake.of(config).inbox)
-    sent_us = send(inbox, config.name, parsed_signal)
+    lake = Lake.of(config)
+    inbox = ControlFolder(lake.inbox)
+    sent_us = send(lake, config.name, parsed_signal)
     write_lines([parsed_signal.id])
     if wait:
         return 0 if wait_for(inbox, config.name, parsed_signal, sent_us) else 1

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from headgate.catalog import expressions
-from headgate.control import Signal, parse_signal, submit
+from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.files import reason_of
 from headgate.status import (
@@ -130,7 +130,7 @@ class _Pages:
             return self._unknown_pipeline(request)
         try:
             signal = _from_form(fields) if is_form else parse_signal(body)
-            await run_in_threadpool(submit, pipeline.inbox, signal)
+            await run_in_threadpool(pipeline.submit, signal)
         except ConfigError as error:
             return self._answer(request, 400, problem=str(error))
         except HeadgateError as error:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, ServerLogin, SourceConfig, check_change, load_config, parse_config
+from headgate.control import Signal, submit
 from headgate.errors import ConfigError, HeadgateError, error_line
 from headgate.files import reason_of, write_bytes
 from headgate.lake import Lake
@@ -102,6 +103,16 @@ class Watched:
             return PipelineView(self.name, now_us, None, error_line(error))
         except OSError as error:
             return PipelineView(self.name, now_us, None, f"{self.inbox.path} cannot be read: {reason_of(error)}")
+
+    def submit(self, signal: Signal) -> None:
+        """Put a signal into the inbox.
+
+        :raises TargetError: the inbox is another pipeline's. HeadgateError, OSError: it cannot be read or written.
+        """
+        status = read_status(self.inbox, time.time_ns() // 1000)
+        if status is not None:
+            status.check_pipeline(self.inbox, self.name)
+        submit(self.inbox, signal)
 
 
 @dataclass(frozen=True)

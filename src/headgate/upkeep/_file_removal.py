@@ -101,7 +101,7 @@ class FileRemover:
         self.folder, self._times, self._clock = folder, times or UpkeepTimes(), clock or RunningClock()
         self.removed = Amount()
         self.failures = 0
-        """Removals that failed; they are retried at the next listing."""
+        """Removals that failed; they are retried when the files are listed again."""
         self.history = FileHistory(folder, 0)
         self.log = LogFiles(folder)
         self._dry = dry

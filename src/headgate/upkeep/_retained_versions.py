@@ -9,7 +9,7 @@ A merged table has the files of the tables that it shows, so their versions that
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -53,6 +53,8 @@ class RetainedVersions:
         self._lock = Lock()
         self._spans: _Spans = {}
         self._shown: _Spans = {}
+        self._newest: dict[str, tuple[float, int]] = {}
+        """By folder, the version that was added last: its moment is not the latest one if a clock was set back."""
 
     def add(self, moment: float, versions: Mapping[str, int], shown: Mapping[str, int]) -> None:
         """Add a newer row.
@@ -62,6 +64,7 @@ class RetainedVersions:
         :param shown: all versions that merged tables show, by folder.
         """
         with self._lock:
+            self._newest.update({folder: (moment, version) for folder, version in versions.items()})
             _extend(self._spans, moment, versions)
             _extend(self._shown, moment, {**dict.fromkeys(self._shown, _NOT_SHOWN), **shown})
 
@@ -98,7 +101,7 @@ class RetainedVersions:
         """Return when a row first named the newest version, and that version."""
         with self._lock:
             spans = self._spans.get(folder)
-            return spans[-1] if spans else None
+            return self._newest.get(folder, spans[-1]) if spans else None
 
     def folders(self) -> list[str]:
         """Return the folders of all tables."""
@@ -110,8 +113,9 @@ def _extend(spans: _Spans, moment: float, versions: Mapping[str, int]) -> None:
     """Add versions in the order of their moments: a row's is before that of the row before if a clock was set back."""
     for folder, version in versions.items():
         known = spans.setdefault(folder, [])
-        if not known or known[-1][1] != version:
-            insort(known, (moment, version), key=itemgetter(0))
+        at = bisect_right(known, moment, key=itemgetter(0))
+        if not at or known[at - 1][1] != version:
+            known.insert(at, (moment, version))
 
 
 def _insert(spans: _Spans, rows: Iterable[LedgerSpan]) -> None:

@@ -219,10 +219,11 @@ class TableUpkeep:
         """Retire the table's successors that the newest ledger row does not need, at most once an hour."""
         if now - self._retired_at < self.times.listing:
             return
-        self._retired_at = now
         in_use = () if self.source is None else newest.successors(self.source[0])
         ended = [name for name in successors(self.folder, newest.epoch) if name not in in_use]
-        yield from self.remover.retire([file for name in ended for file in successor_log(self.folder, name)])
+        files = [file for name in ended for file in successor_log(self.folder, name)]
+        self._retired_at = now
+        yield from self.remover.retire(files)
 
     def offer(self) -> None:
         """Let the next ledger row adopt a newer version with the same rows."""
