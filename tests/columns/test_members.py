@@ -51,14 +51,18 @@ def test_a_key_whose_empty_text_may_be_two_values(kind: str, member: bytes) -> N
     assert (
         decode(column, "log", member, b"\x01", key=True) == decode(column, "text", b"", b"\0a", key=True) == ["", "a"]
     )
-    for road in ("log", "text"):
+    for road, zero in [("log", b"\0"), ("text", b"\0\0")]:
         with pytest.raises(AmbiguousKeyError, match="the value 0"):
-            decode(column, road, b"\x00", key=True)
+            decode(column, road, zero, key=True)
     texts = [
         decode(column, "log", member, b"\x00", b"\x01", None, key=True, ambiguous_keys="spell"),
-        decode(column, "text", b"", b"\x00", b"\0a", None, key=True, ambiguous_keys="spell"),
+        decode(column, "text", b"", b"\0\0", b"\0a", None, key=True, ambiguous_keys="spell"),
     ]
     assert texts == [["", ZERO, "a", None]] * 2
+    for charset, zero in [("utf8mb4", b"\0"), ("utf32", bytes(4))]:
+        column = Column("c", kind, charset=charset, members=("a", ""))
+        with pytest.raises(AmbiguousKeyError, match="the value 0"):
+            decode(column, "text", zero, key=True)
     assert decode(Column("c", kind, charset="ascii", members=("a",)), "log", b"\x00", key=True) == [""]
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from headgate import errors
 from headgate.carrier import ControlFolder, Trouble, Waiting
-from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
+from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, SourceSettings, parse_config
 from headgate.engine import find_error, spark_failure
 from headgate.errors import (
     AccessError,
@@ -46,6 +46,7 @@ from headgate.pipeline import (
     check_patterns,
     check_resnapshot,
     followed_tables,
+    read_source,
 )
 from headgate.pipeline import _run as _pipeline
 from headgate.pipeline._files import lake_lock
@@ -67,6 +68,26 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.mark.parametrize("watermark", ["signal-table", "lock"])
+def test_a_comparison_reads_with_the_settings_of_its_watermarks(tmp_path: Path, watermark: str) -> None:
+    """Locks of the snapshot have their waiting time, which is none of the comparison."""
+    lines = f"""
+        name = "shop"
+        [source]
+        url = "mysql://u@h"
+        tables = ["shop.*"]
+        signal_table = "shop.signals"
+        watermark = "{watermark}"
+        snapshot_locking_mode = "minimal"
+        lock_wait_seconds = 3
+        [target]
+        path = "{tmp_path}"
+    """
+    read = read_source(parse_config(textwrap.dedent(lines)))._parsed("shop.orders")
+    waits = 3 if watermark == "lock" else SourceSettings.model_fields["lock_wait_seconds"].default
+    assert (read.watermark, read.lock_wait_seconds) == (watermark, waits)
 
 
 def test_waits_grow_and_end() -> None:

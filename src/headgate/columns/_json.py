@@ -11,7 +11,8 @@ first byte.
 Containers are small (2-byte counts and offsets) or large (4-byte). Numbers are little-endian. Strings, and opaque
 values after their column type, have a length of 7 bits a byte. An opaque value of type VAR_STRING prints as a string
 (``sql-common/json_dom.cc``, ``wrapper_to_string``): MySQL 9.7 makes one of a ``utf16``, ``utf16le``, ``utf32`` or
-``ucs2`` text, of its stored bytes. If a document's text is not UTF-8 for that reason, it is an error.
+``ucs2`` text, of its stored bytes. If these are not UTF-8, neither is what MySQL prints: it is printed as other opaque
+values are.
 
 The kernel walks each document twice, with an explicit stack. The first walk checks it, computes the most bytes that its
 text needs, and collects its doubles. The second one writes. In between, one call of Arrow turns all doubles of the
@@ -43,7 +44,7 @@ from headgate.columns._json_scalars import (
     string_room,
 )
 from headgate.errors import CutValueError
-from headgate.kernels import VALUE, Cells, put_unsigned, u8, u16, u32, u64
+from headgate.kernels import VALUE, Cells, is_utf8, put_unsigned, u8, u16, u32, u64
 
 __all__ = ["JsonCodec"]
 
@@ -238,7 +239,7 @@ def _scalar(
             numbers[cursor] = number
             return at + DOUBLE_ROOM, cursor + 1
         return (_put_integer(buf, kind, place, out, at) if writing else at + INTEGER_ROOM), cursor
-    column_type = _T_VAR_STRING
+    column_type = 0
     if kind == _OPAQUE and place < end:
         column_type = u8(buf, place)
         place += 1
@@ -247,7 +248,7 @@ def _scalar(
     start, stop = _varlen(buf, place, end)
     if start < 0:
         return -1, cursor
-    if column_type == _T_VAR_STRING:
+    if kind == _STRING or (column_type == _T_VAR_STRING and is_utf8(buf, start, stop)):
         return (put_string(buf, start, stop, out, at) if writing else at + string_room(buf, start, stop)), cursor
     if writing:
         return _put_opaque(buf, column_type, start, stop, out, at), cursor

@@ -27,6 +27,9 @@ from headgate.kernels import NULL, Cells, copy, u8
 
 __all__ = ["EnumCodec", "SetCodec", "member_numbers"]
 
+_CHARACTER = 4
+"""Most bytes of a character: MySQL converts the zero byte of a ``select`` to the column's character set."""
+
 
 @njit(cache=True, nogil=True)
 def _number(buf: Any, at: int, size: int) -> Any:
@@ -131,7 +134,7 @@ class _MemberCodec(BaseCodec):
 
     @property
     def select(self) -> str:
-        """See :class:`Codec`. A value of a key that is another one's text, too, is a zero byte."""
+        """See :class:`Codec`. A value of a key that is another one's text, too, is the character of code 0."""
         name = super().select
         number = f"CAST({name} AS UNSIGNED)"
         conditions = [f"{number} = 0"] * self._has_zero
@@ -176,8 +179,10 @@ class _MemberCodec(BaseCodec):
         """See :class:`Codec`."""
         if not self._is_ambiguous:
             return self._strings(cells)
-        ambiguous = (cells.valid == 1) & (cells.length == 1)
-        ambiguous[ambiguous] = cells.buf[cells.offset[ambiguous]] == 0
+        ambiguous = (cells.valid == 1) & (cells.length > 0) & (cells.length <= _CHARACTER)
+        for at in range(_CHARACTER):
+            rows = np.flatnonzero(ambiguous & (cells.length > at))
+            ambiguous[rows] = cells.buf[cells.offset[rows] + at] == 0
         others = cells._replace(valid=np.where(ambiguous, np.uint8(NULL), cells.valid))
         return self._with_ambiguous(self._strings(others), ambiguous)
 

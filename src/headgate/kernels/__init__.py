@@ -32,7 +32,7 @@ from headgate.kernels._connect_json import (
     schema_json,
     schema_opening,
 )
-from headgate.kernels._memory import copy, put_utf8, same_bytes, store8, u8, u16, u32, u64
+from headgate.kernels._memory import copy, is_utf8, put_utf8, same_bytes, store8, u8, u16, u32, u64
 from headgate.kernels._messages import Kind, Lane, Layout, date_of, int64_lane, put_unsigned, text_lane, valid_mask
 from headgate.kernels._real_text import real_text
 
@@ -59,6 +59,7 @@ __all__ = [
     "header_name",
     "header_string",
     "int64_lane",
+    "is_utf8",
     "json_objects",
     "json_string",
     "json_values",

@@ -16,7 +16,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["copy", "put_utf8", "same_bytes", "store8", "u8", "u16", "u32", "u64"]
+__all__ = ["copy", "is_utf8", "put_utf8", "same_bytes", "store8", "u8", "u16", "u32", "u64"]
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -94,6 +94,32 @@ def same_bytes(one: Any, start: int, other: Any, at: int, count: int) -> bool:
         if u8(one, start + i) != u8(other, at + i):
             return False
         i += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def is_utf8(buf: Any, start: int, stop: int) -> bool:
+    """Return whether bytes are UTF-8 (RFC 3629): no surrogates, no longer forms than needed."""
+    at = start
+    while at < stop:
+        code = u8(buf, at)
+        at += 1
+        if code < 0x80:
+            continue
+        if code < 0xC2 or code > 0xF4:
+            return False
+        more = 1 if code < 0xE0 else 2 if code < 0xF0 else 3
+        least = 0x80 if more == 1 else 0x800 if more == 2 else 0x10000
+        code &= 0x3F >> more
+        if at + more > stop:
+            return False
+        for _ in range(more):
+            if u8(buf, at) & 0xC0 != 0x80:
+                return False
+            code = code << 6 | u8(buf, at) & 0x3F
+            at += 1
+        if code < least or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            return False
     return True
 
 

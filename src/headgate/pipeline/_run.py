@@ -590,7 +590,9 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_SETTINGS.keys() - {"json", "window", "skip"}))
     keep = (*ServerLogin.model_fields, "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
-        keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
+        keep = (*keep, "watermark", "signal_table")
+    if config.source.watermark == "lock":
+        keep = (*keep, "lock_hold", "lock_wait_seconds")
     find_hooks(config)
     lake = Lake.of(config)
     options = source_options(config, lake, slots=os.cpu_count() or 1)
