@@ -588,11 +588,10 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     from headgate.spark import TablesAsOf
 
     policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_SETTINGS.keys() - {"json", "window", "skip"}))
-    keep = (*ServerLogin.model_fields, "chunk_rows", "slots", "retry_seconds", *policies)
-    if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
-        keep = (*keep, "watermark", "signal_table")
-    if config.source.watermark == "lock":
-        keep = (*keep, "lock_hold", "lock_wait_seconds")
+    # Without "gtid", positions may not be GTIDs, and keyless tables may be written all the time.
+    watermarks = {"signal-table": ("signal_table",), "lock": ("lock_hold", "lock_wait_seconds")}
+    logins = (*ServerLogin.model_fields, "chunk_rows", "slots", "retry_seconds", "watermark")
+    keep = (*logins, *policies, *watermarks.get(config.source.watermark, ()))
     find_hooks(config)
     lake = Lake.of(config)
     options = source_options(config, lake, slots=os.cpu_count() or 1)
