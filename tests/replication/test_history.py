@@ -15,6 +15,7 @@ from headgate.replication import (
     Idle,
     LogDecoder,
     LogRead,
+    RangeEnd,
     check_history,
     follow,
     last_header,
@@ -280,3 +281,41 @@ def test_the_header_behind_a_large_transaction_comes_from_another_dump(monkeypat
     sizes = [sum(map(len, sent)) for sent in network.sent]
     assert len(sizes) == 4
     assert sizes == sorted(set(sizes), reverse=True), "each begins behind what the one before it has shown"
+
+
+# --- logs without GTIDs ---------------------------------------------------------------------------------------------
+
+
+def test_a_range_without_gtids_shows_its_first_transaction() -> None:
+    """As a header's: a task needs no other dump for the comparison with the planned one."""
+    server = PretendedServer(anonymous=True)
+    server.commit([1])
+    begin = server.position
+    server.commit([2])
+    server.commit([3])
+    read = LogRead(SETTINGS, wanted=server.position - begin)
+    (header,) = transaction_headers(read, Network(server).transport())
+    assert header.last.ts_us == server.began_us + 2
+    assert _end_of(read, Network(server)) == (header.last, None)
+    cut = Network(server, [Ends(after_packets=1)])
+    assert _end_of(read, cut) == (header.last, None), "the first dump brought nothing"
+    for packets in (5, 7):
+        cut = Network(server, [Ends(after_packets=packets)], step=60)
+        assert _end_of(read, cut) == (None, None), "two dumps brought it"
+        assert len(cut.dumps) == 2
+    server.rotate()
+    server.commit([4])
+    read = LogRead(SETTINGS, wanted=server.position - begin)
+    assert _end_of(read, Network(server)) == (None, None), "the log may be reset between two files"
+
+
+def test_a_range_with_gtids_shows_its_last_transaction() -> None:
+    server = server_with(3)
+    read = LogRead(SETTINGS, wanted=gtids(1, 3))
+    assert _end_of(read, Network(server)) == (None, Last(f"{UUID}:3", server.began_us + 3))
+
+
+def _end_of(read: LogRead, network: Network) -> tuple[Last | None, Last | None]:
+    *_, end = read_range(read, OPTIONS, network.transport())
+    assert isinstance(end, RangeEnd)
+    return end.first, end.last

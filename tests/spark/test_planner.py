@@ -7,12 +7,16 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
+from headgate.carrier import ImageFolder, _image_files
 from headgate.catalog import TablePatterns, expressions
 from headgate.control import OpenSnapshots
 from headgate.errors import (
@@ -30,8 +34,9 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last, ReadState, SinkPosition, TableRead
 from headgate.positions import KINDS, LogPlace, Position
-from headgate.spark import BatchPlan, Notes, Options
+from headgate.spark import BatchPlan, MySQLCDCDataSource, Notes, Options
 from tests.domains import Domains, domains
+from tests.fix_carrier import FakeTable
 from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTarget, FakeTopic, Stream, gtids
 
 HINT = {"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}}
@@ -434,6 +439,30 @@ def test_signal_is_taken_again_if_it_was_sent_again_when_it_was_done() -> None:
     assert Notes.from_dict(after.signals).taken == ("x",)
 
 
+def test_a_typed_stream_removes_the_signals_of_a_batch_that_is_done() -> None:
+    """It has no header by which its sink could."""
+    server, control = source(("d.a", 3)), FakeControl()
+    run = Stream(server, control, Options.parse({"url": "mysql://u@h", "table": "d.a", "slots": "2"}))
+    run.drain()
+    done = run.offset
+    control.files["signals/x"] = {"type": "execute-snapshot", "data-collections": ["d.a"], "submitted_us": 1}
+    end = run.planner.latest(done)
+    assert Notes.from_dict(end.signals).taken == ("x",)
+    run.restart()
+    assert run.planner.tasks(done, end)
+    assert [*control.signals()] == ["x"], "its batch may be planned again"
+    control.files["signals/y"] = {"type": "pause-snapshot", "submitted_us": 2}
+    after = run.planner.latest(end)
+    assert [*control.signals()] == ["y"]
+    assert Notes.from_dict(after.signals).taken == ("y",)
+    assert Notes.from_dict(after.signals).sent == {"y": 2}
+    control.files["signals/y"] = {"type": "resume-snapshot", "submitted_us": 3}
+    last = run.planner.latest(after)
+    assert [*control.signals()] == ["y"], "another one, which no batch has yet"
+    run.planner.latest(last)
+    assert not control.signals()
+
+
 def test_a_signal_that_has_no_time_is_told_from_one_that_is_sent() -> None:
     server = source(("d.a", 3))
     run = stream(server)
@@ -513,6 +542,31 @@ def test_available_now_ends_with_what_was_there() -> None:
     assert run.offset.position == gtids(1)
     assert run.sink.targets["d.a"].live
     assert {header["gtid"] for header in run.headers} == {str(gtids(1))}, "one point in time for all chunks"
+
+
+def test_all_tasks_of_a_batch_share_the_bytes_of_images_in_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a batch has more tasks than the run had slots when it began."""
+    folders: list[ImageFolder] = []
+
+    def rows(*_: Any, folder: ImageFolder, **__: Any) -> list[Any]:
+        folders.append(folder)
+        return []
+
+    monkeypatch.setattr("headgate.spark._carried.carrier_rows", rows)
+    monkeypatch.setattr("headgate.mysql.expect_login", lambda _: None)
+    run = stream(source(("d.a", 100)), slots="2", start="snapshot", images_path=str(tmp_path))
+    run.control.files["finished"] = {"slots": 8}
+    tasks = run.tasks(run.planner.latest(run.offset))
+    reader = MySQLCDCDataSource({**BASE, "images_path": str(tmp_path)}).streamReader(StructType([]))
+    row = FakeTable().batch(1, [("c", 1, 1, "x" * 9999)])
+    monkeypatch.setattr(_image_files, "ROWS_BYTES", 16 * row.nbytes)
+    for task in tasks:
+        assert [*reader.read(InputPartition(task))] == []
+    assert len(folders) == len(tasks) == 8
+    in_rows = [folder.serialised(row).size > row.nbytes for folder in folders for _ in range(5)]
+    assert sum(in_rows) == 16
 
 
 def test_batches_are_planned_for_the_executors_that_have_registered() -> None:

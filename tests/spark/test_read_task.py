@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Last
 from headgate.policies import DEFAULT, OPERATIONS, Hook, Operation, Policies
-from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock, canonical_schema
+from headgate.positions import LogPlace
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock, RangeEnd, canonical_schema
 from headgate.snapshot import ChunkOptions
 from headgate.spark import LogRange, Task, Unread, read_task
 from tests.spark.model import Image, batch_of, partial_of
@@ -140,3 +142,21 @@ def test_a_partial_image_out_of_an_unread_range_brings_its_before_image_along() 
     assert [(row["_op"], row["id"], row["_absent"]) for row in rest.batch.to_pylist()] == [
         ("b", 15, '["v"]'), ("u", 5, '["v"]'), ("u", 6, None),
     ]  # fmt: skip
+
+
+PLANNED = Last("uuid:3", 7)
+
+
+@pytest.mark.parametrize(("first", "last"), [(PLANNED, None), (None, PLANNED), (None, None)])
+def test_a_range_that_met_the_planned_transaction_needs_no_other_dump(
+    first: Last | None, last: Last | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one with GTIDs, the first one without."""
+    place = LogPlace.before("3e11fa47-71ca-11e1-9e33-c80aa9429562", 3, 157)
+    end = RangeEnd("uuid", "binlog.000003", 157, place, last=last, first=first)
+    compared: list[Last] = []
+    monkeypatch.setattr("headgate.spark._read_task.read_range", lambda *_args, **_options: [end])
+    monkeypatch.setattr("headgate.spark._read_task.check_history", lambda _read, one, **_: compared.append(one))
+    task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted=""), last=PLANNED)
+    assert [*read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(DEFAULT))] == [end]
+    assert compared == ([] if PLANNED in (first, last) else [PLANNED])

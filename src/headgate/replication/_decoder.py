@@ -104,6 +104,8 @@ class LogDecoder:
         lookups = lookups or Lookups()
         self._tables = TableSlots(options, lookups.definition_of)
         self._file = ""
+        self._first_file: str | None = None
+        """The file of the first transaction received."""
         self._partial = PartialImages(lookups.defaults_of)
         self._lower_case = lookups.lower_case
         self._received = ReceivedTransactions(wanted)
@@ -128,6 +130,15 @@ class LogDecoder:
     def last(self) -> Last | None:
         """The last of them; None in a log without GTIDs."""
         return self._received.last if self._wanted.has_gtids else None
+
+    @property
+    def first(self) -> Last | None:
+        """The first of them in a log without GTIDs, if the dump has met one file since; else None.
+
+        A server keeps a file open while it sends it. So all of them are of that transaction's history, even if the log
+        is reset meanwhile.
+        """
+        return self._received.first if self._first_file == self._file and not self._wanted.has_gtids else None
 
     def received(self) -> Position:
         """Return what was received whole."""
@@ -336,6 +347,7 @@ class LogDecoder:
         done = np.flatnonzero(transactions.done == 1)
         if len(done):
             self._received.add(transactions, done, self._scanner.tags)
+            self._first_file = self._first_file or segment.file
             self.end = (segment.file, self._scanner.next_pos)
         self._scanner.clear()
         self._note_yielded(0 if self._pending is not None else self._continued)

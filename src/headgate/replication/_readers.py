@@ -50,7 +50,7 @@ def read_range(
     dump = ResumableDump(read, LogDecoding(read.settings, options, transport), transport)
     yield from dump.items()
     end = dump.end or Hint("", "", 0)
-    yield RangeEnd(dump.server_uuid, end.file, end.pos, read.required, end.created_s, dump.last)
+    yield RangeEnd(dump.server_uuid, end.file, end.pos, read.required, end.created_s, dump.last, dump.first)
 
 
 class WindowReader:

@@ -18,7 +18,7 @@ __all__ = ["ReceivedTransactions", "uuid_bytes"]
 
 
 class ReceivedTransactions:
-    """Set of the transactions received whole, the last of them, and their number.
+    """Set of the transactions received whole, the first and the last of them, and their number.
 
     :param wanted: a position of the log's kind.
     """
@@ -27,6 +27,8 @@ class ReceivedTransactions:
         self._wanted = wanted
         self.count = 0
         """How many they are."""
+        self.first: Last | None = None
+        """The first one, in the log's order."""
         self.last: Last | None = None
         """The last one."""
         self._builder = GtidSetBuilder()
@@ -45,8 +47,12 @@ class ReceivedTransactions:
         """
         self.count += len(done)
         hi, lo, tag, number = (getattr(transactions, name)[done] for name in ("hi", "lo", "tag", "number"))
-        newest = Gtid(uuid_bytes(hi[-1], lo[-1]), tags[int(tag[-1])], int(number[-1]))
-        self.last = Last(str(self._wanted.only(newest)), int(transactions.commit_us[done[-1]]))
+
+        def one(index: int) -> Last:
+            key = Gtid(uuid_bytes(hi[index], lo[index]), tags[int(tag[index])], int(number[index]))
+            return Last(str(self._wanted.only(key)), int(transactions.commit_us[done[index]]))
+
+        self.first, self.last = self.first or one(0), one(-1)
         while len(number):
             same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
             self._add_source(uuid_bytes(hi[0], lo[0]), tags[int(tag[0])], number[same])

@@ -115,6 +115,8 @@ class RangeEnd:
     """Of the file, as ``Hint.created_s``."""
     last: Last | None = None
     """The last transaction that was read; None: there was none, or the log has no GTIDs."""
+    first: Last | None = None
+    """The first one in a log without GTIDs, if all others are of its history: they came from one file, by one dump."""
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,10 @@ class ItemDecoder(Protocol[T_co]):
     def last(self) -> Last | None:
         """The last of them, if that is known."""
 
+    @property
+    def first(self) -> Last | None:
+        """The first of them, if it is known that all others are of its history."""
+
     def decode(self, segment: Segment) -> Iterator[T_co]:
         """Yield everything decoded from the segment."""
 
@@ -100,6 +104,7 @@ class Scan:
 
     received_count = 0
     end: tuple[str, int] | None = None
+    first: Last | None = None
     last: Last | None = None
 
     def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[Gtid, int] | None) -> Self:
@@ -200,6 +205,8 @@ class ResumableDump(Generic[T_co]):
         """A transaction and how many of its changes the last dump's server (``read.had_by``) sent, if any."""
         self.last = last
         """The last transaction received whole, if that is known."""
+        self.first: Last | None = None
+        """The first one, if one dump brought everything and :attr:`ItemDecoder.first` is known."""
         self._drops_hint = False
 
     def items(self) -> Iterator[T_co]:
@@ -293,6 +300,7 @@ class ResumableDump(Generic[T_co]):
         if received:
             self._failures.clear()
         self.read = self.read.rest(received, end)
+        self.first = decoder.first if self.end is None and self._skip is None else None
         self.end, self.last = end or self.end, decoder.last or self.last
         self._skip = self._unfinished(decoder)
 

@@ -74,7 +74,9 @@ class Notes:
     """Where the stream began, at that offset itself and at the end of its first batch."""
 
     def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Return whether the signal of this name is another one than the one in ``taken``, which is done."""
+        """Return whether the signal of this name is another one than the one in ``taken``, whose tables may still be
+        read.
+        """
         return name in signals and sent_at(signals[name]) != self.sent.get(name)
 
     def to_dict(self) -> dict[str, Any]:

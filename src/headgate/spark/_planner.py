@@ -421,11 +421,18 @@ class Planner:
     def _read_requests(self, start: SourceOffset) -> tuple[Notes, _Requests]:
         """First stage: read the requests in the control folder. Return also the notes of ``start``, without the names
         of signals that were sent again since.
+
+        Signals that a typed stream has taken are removed: ``start``, which is done, has what they requested. Such a
+        stream has no header by which its sink could remove them.
         """
         if self._forwarder is not None:
             self._forwarder.forward(wait=self._target is not None)
         notes, folder = Notes.from_dict(start.signals), self._control.signals() if self._control is not None else {}
         notes = replace(notes, taken=tuple(name for name in notes.taken if not notes.is_another(name, folder)))
+        if self._control is not None and self._options.table is not None:
+            for name in folder.keys() & set(notes.taken):
+                self._control.remove_signal(name)
+                del folder[name]
         signals = self._without_retries(folder, notes)
         return notes, _Requests(signals, any(name not in notes.taken for name in signals))
 

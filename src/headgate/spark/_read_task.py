@@ -60,7 +60,7 @@ def _read(
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | UnreadableRows | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task, with the columns that the tables have at MySQL."""
     executed = parse_position(task.executed)
-    newest: Last | None = None
+    met: tuple[Last | None, ...] = ()
     if task.log is not None:
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
@@ -87,7 +87,7 @@ def _read(
                         if remaining is not None:
                             yield remaining
             elif isinstance(item, RangeEnd):
-                newest = item.last
+                met = item.first, item.last
                 if task.log.is_last:
                     yield item
             else:
@@ -104,7 +104,7 @@ def _read(
         first_ordinal=task.first_ordinal,
     )
     yield from read_chunks(read, options)
-    if task.last is not None and task.last != newest and (task.log is not None or task.chunks):
+    if task.last is not None and task.last not in met and (task.log is not None or task.chunks):
         log = LogRead(settings, had_by=None if task.hint is None else task.hint.server_uuid)
         Transport().retry.call(partial(check_history, log, task.last, hint=task.hint))
 

@@ -10,20 +10,23 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
   the stream; on another server only if the log has the original time, which transactions of MySQL 5.7 lack. So does a
   server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
 - A batch that is replayed is compared with its own newest transaction first.
-- A task compares the newest transaction of its batch when it has read everything (``spark/_read_task.py``). A range
-  that ends with it needs no other dump for that.
+- A task compares this transaction of its batch when it has read everything (``spark/_read_task.py``). A range that
+  ends with it needs no other dump for that.
 - So is the newest one of each window with which rows were kept or dropped (``spark/_lost_windows.py``).
 
-So all of a batch is of the history that its planning met. One dump reads both headers, the old one and the new one, and
-begins where the old one is.
+So, with GTIDs, all of a batch is of the history that its planning met. One dump reads both headers, the old one and the
+new one, and begins where the old one is.
 
 "Newest" is the last one in the log. Numbers do not show it: a group assigns them in blocks, and users choose some. Of a
 few new transactions all headers are read, from the last known position on. Of many, the highest number of each source
 in the last binlog file is read, and then, from the last one of these on, what is behind it: mostly nothing, so that two
 short dumps are enough however large the batch is.
 
-A log without GTIDs shows the first one of a batch instead (``Position.newest``). If the batch holds none (the server
-only began another file), the newest one stays.
+**Without GTIDs** the offset carries the first transaction of the batch instead, or of the batch's last file if the
+begin of the batch is not known in this log: a dump by position cannot request the last one (``Position.newest``). So a
+log that was reset or restored as of before that transaction shows, and one that lost only later ones does not. A range
+that begins with it, and came from one file by one dump, needs no other dump: all of it is of that history. If the batch
+holds no transaction (the server only began another file), the one before stays.
 """
 
 from __future__ import annotations

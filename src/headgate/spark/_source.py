@@ -132,7 +132,7 @@ class _ReaderBase:
                 settings,
                 task,
                 images=options.images,
-                folder=ImageFolder(options.images_path, options.slots) if options.images_path else None,
+                folder=ImageFolder(options.images_path, task.tasks) if options.images_path else None,
                 policies=options.policies,
                 locks=locks,
             )
@@ -200,7 +200,7 @@ class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailabl
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the sinks have finished the batch."""
+        """Do nothing: the sinks have finished the batch. The next planning of a typed stream removes its signals."""
 
     def stop(self) -> None:
         """Release nothing: the connection ends with the process."""

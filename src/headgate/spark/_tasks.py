@@ -72,11 +72,14 @@ class Task:
     """Chunks of the batch that no task reads."""
     first_ordinal: int = 0
     last: Last | None = None
-    """The newest transaction of E. If the server has another one when all is read, that may be of two histories."""
+    """The newest transaction of E; without GTIDs, the first one of the batch (``spark/_server_history.py``). If the
+    server has another one when all is read, that may be of two histories."""
     hint: Hint | None = None
-    """Position of ``last``: everything before it is a part of E."""
+    """Position in the log before which everything is a part of E: that of ``last``, if there is one."""
     initial: bool = False
     """Whether the chunks belong to the snapshot that the stream begins with."""
+    tasks: int = 1
+    """How many tasks the batch has: they share its bound on bytes in rows."""
 
 
 def planned_start(start: SourceOffset, end: SourceOffset) -> SourceOffset:
@@ -126,7 +129,7 @@ def plan_tasks(
     tasks[0]["header"] = batch_header(start, end, server_uuid)
     if moved is not None:
         tasks[0]["redo"] = tuple(_redo(chunk, moved) for chunk in end.snapshot.chunks)
-    return [Task(**task) for task in tasks]
+    return [Task(**task, tasks=len(tasks)) for task in tasks]
 
 
 def _redo(chunk: ChunkSpec, policies: Policies) -> Redo:
@@ -202,6 +205,7 @@ def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> 
             offset.tables,
             chunks=tuple(group),
             first_ordinal=index * _ORDINALS,
+            tasks=len(groups),
         )
         for index, group in enumerate(groups)
     ]

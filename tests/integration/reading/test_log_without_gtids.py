@@ -126,6 +126,19 @@ def test_a_range_between_two_places(scene: Scene) -> None:
     assert items[-1:] == scene.read(end, end) or not scene.read(end, end)[:-1]
 
 
+def test_a_range_in_one_file_shows_the_transaction_that_its_planning_met(scene: Scene) -> None:
+    scene.do(*WRITES[:2])
+    end = scene.position()
+    (header,) = transaction_headers(LogRead(scene.settings, wanted=end - scene.start))
+    (*_, read) = scene.read(end=end)
+    assert isinstance(read, RangeEnd)
+    assert read.first == header.last
+    scene.do("FLUSH BINARY LOGS", "DELETE FROM t WHERE id = 5")
+    (*_, read) = scene.read()
+    assert isinstance(read, RangeEnd)
+    assert read.first is None, "the log may be reset between two files"
+
+
 def test_stretches_are_divided_anywhere_between_transactions(scene: Scene) -> None:
     places = [scene.start]
     for statement in WRITES:
