@@ -72,6 +72,17 @@ def test_a_snapshot_that_a_signal_asks_for() -> None:
     assert story.batch(readings={A: {"state": "done"}}) == []
 
 
+def test_tables_are_requested_by_the_sinks_and_runs_whether_or_not_signals_have_times() -> None:
+    story = Story()
+    request = {"id": "ddl-1-shop.a", "type": "resnapshot", "tables": [A], "sent_us": 7}
+    story.batch(request, snapshot_action("s", B), readings={A: reading(1), B: {"state": "waits"}})
+    assert story.open.requested == {A}
+    story.batch({"id": "run-1", "type": "resnapshot", "tables": [B]}, readings={A: reading(1, "read"), B: reading(2)})
+    assert story.open.requested == {B}
+    story.batch(readings={B: reading(2, "read")})
+    assert story.open.requested == frozenset()
+
+
 def test_tables_that_nobody_asked_for_are_the_initial_snapshot() -> None:
     story = Story()
     notifications = story.batch(readings={A: reading(1), B: {"state": "waits"}}, rows={A: 5})

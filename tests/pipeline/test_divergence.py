@@ -113,11 +113,11 @@ def test_renamed_columns_are_compared_by_their_names_at_the_source() -> None:
     ("written", "reasons"),
     [
         ((), {"d.t": "the key changed from () to (number, b)"}),
-        (("b", "number"), {"d.t": "the key changed from (b, number) to (number, b)"}),
         (("number", "b"), {}),
+        (("b",), {}),  # an ALTER may have made it the primary key since
     ],
 )
-def test_a_chosen_key_is_compared_also_under_other_names(written: tuple[str, ...], reasons: dict[str, str]) -> None:
+def test_a_first_key_is_compared_also_under_other_names(written: tuple[str, ...], reasons: dict[str, str]) -> None:
     columns = {"number": TargetColumn("int", source_name="N"), "b": TargetColumn("int")}
     targets = {"d.t": Target(columns, written), "d.hooked": Target(columns, (), hook="m:f@1/d")}
     keys: dict[str, Any] = {"t": {"key": ["n", "b"]}, "hooked": {"key": ["n"], "hook": "m:f"}}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.carrier import ControlFolder, End, Settle, SinkTables, signal_path
+from headgate.carrier import ControlFolder, End, Settle, SinkTables, sent_at, signal_path
 from headgate.control import OpenSnapshots, SignalAnswer, SignalState, parse_signal, submit
 from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
@@ -103,6 +103,18 @@ def test_a_request_for_tables_stays_until_they_are_read(tmp_path: Path) -> None:
     done = OpenSnapshots(answers=(answer(SignalState.DONE), answer(SignalState.DONE, sent_us=None)))
     messages.hand_back(FakeBatch(12).described(), {}, done)
     assert list(inbox.signals()) == ["kafka-t-1"]
+
+
+def test_a_request_for_tables_that_does_not_say_when_it_was_sent_stays_as_long(tmp_path: Path) -> None:
+    inbox = ControlFolder(str(tmp_path))
+    inbox.write(signal_path("x"), {"id": "x", "type": "execute-snapshot"})
+    sent_us = sent_at(inbox.signals()["x"])
+    for state, left in ((SignalState.TAKEN, ["x"]), (SignalState.DONE, [])):
+        batch = FakeBatch(9)
+        batch.actions.append({"id": "x", "type": "execute-snapshot", "tables": ["shop.a"], "sent_us": sent_us})
+        answers = (answer(state, sent_us=sent_us),)
+        PlannerMessages(inbox).hand_back(batch.described(), {}, OpenSnapshots(answers=answers))
+        assert list(inbox.signals()) == left
 
 
 def test_a_stream_without_a_checkpoint_resumes_also_before_a_batch_has_read_the_log(tmp_path: Path) -> None:

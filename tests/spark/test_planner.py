@@ -478,8 +478,17 @@ def test_a_stream_that_has_lost_its_checkpoint_is_still_paused() -> None:
     server.commit(("d.a", "put", 1, 1))
     control.files["finished"] = {"tables": ["d.a"], "paused": True}
     assert stream(server, control).offset.signals["paused"]
+    server.commit(("d.a", "put", 2, 1))
+    server.purged_to = 2
+    purged = stream(server, control)
+    assert purged.offset.signals["paused"]
+    assert queued(purged) == ["d.a"], "it waits for the signal that ends the pause"
     del control.files["hint"]
-    assert not stream(server, control).offset.signals["paused"], "it begins again"
+    forgotten = stream(server, control)
+    assert forgotten.offset.signals["paused"], "as when a run has forgotten its position"
+    assert forgotten.batch(), "also without a change"
+    assert forgotten.headers[-1]["tables"]["d.a"]["state"] == "queued", "so nobody calls it live"
+    assert not forgotten.batch()
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ class SinkTables:
     settling: frozenset[str] = frozenset()
     """Those of them whose rows are exact once later changes are applied."""
     requested: frozenset[str] = frozenset()
-    """Those that are to be read again by a request; their rows stay valid until then."""
+    """Those that a request of the sinks or of a run has read again, and that are not read yet. Unless they are stale,
+    too, their rows stay valid until then."""
     paused: bool = False
     """Whether a signal has paused table snapshots."""
     slots: int = 0
@@ -262,6 +263,7 @@ class ControlFolder:
     def signals(self) -> dict[str, Mapping[str, Any]]:
         """Return ``id -> signal``, in order of submission. A file that vanishes meanwhile is skipped.
 
+        A user's signal that does not say when it was sent has its file's time as ``submitted_us``.
         A file that is not a JSON object becomes ``{"problem": …}``, to be answered like any other signal.
         """
         by_name = {}
@@ -271,7 +273,7 @@ class ControlFolder:
             if identity is not None and name != base_name and base_name[0] != ".":
                 signal = self._signal(name)
                 if signal is not None:
-                    by_name[name] = _submitted(signal, identity.modified_ns // 1000), signal
+                    by_name[name] = _timed(signal, identity.modified_ns // 1000)
         return {name: by_name[name][1] for name in sorted(by_name, key=lambda name: (by_name[name][0], name))}
 
     def _signal(self, name: str) -> Mapping[str, Any] | None:
@@ -324,11 +326,11 @@ class ControlFolder:
         self.write(ControlFile.FINISHED, tables.to_dict())
 
     def forget_position(self) -> None:
-        """Remove the sinks' position, finished tables and requests. Users' signals stay, and the position in the topic
-        with signals: those that were sent meanwhile are for this pipeline.
+        """Remove the sinks' position, finished tables and requests. Users' signals stay, also a pause that was taken,
+        and the position in the topic with signals: those that were sent meanwhile are for this pipeline.
         """
-        for file in (ControlFile.HINT, ControlFile.FINISHED):
-            self.delete(file)
+        self.delete(ControlFile.HINT)
+        self.record_tables(SinkTables(paused=self.sink_tables().paused))
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:
                 self.remove_signal(name)
@@ -384,12 +386,14 @@ class ControlFolder:
             return {}
 
 
-def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
-    """Return when a signal was submitted, µs since 1970 UTC; 0 for requests, which come first."""
+def _timed(signal: Mapping[str, Any], written_us: int) -> tuple[int, Mapping[str, Any]]:
+    """Return when a signal was submitted, µs since 1970 UTC, 0 for requests, which come first; and the signal."""
     if signal.get("type") in SINK_SIGNALS:
-        return 0
+        return 0, signal
     submitted_us = sent_at(signal)
-    return written_us if submitted_us is None else submitted_us
+    if submitted_us is not None:
+        return submitted_us, signal
+    return written_us, signal if "problem" in signal else {**signal, "submitted_us": written_us}
 
 
 def signal_type(signal: Mapping[str, Any]) -> str:

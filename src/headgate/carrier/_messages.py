@@ -214,7 +214,7 @@ class DdlRow:
     """Of ``create``, ``alter``, ``rename``: the definition of the table (``new_name``), as JSON, when the statement was
     read, perhaps later than the batch. None: the table is gone, or has a column that cannot be read."""
     unmasks: tuple[str, ...] = ()
-    """Columns whose values a rule hid, and no longer does under these names, which an ALTER gives them."""
+    """Columns whose values a rule hid, and no longer does under these names: an ALTER, or a RENAME of the table."""
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:

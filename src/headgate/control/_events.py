@@ -109,6 +109,8 @@ class _OpenSnapshot:
     """When its signal was sent, if known."""
     is_read: bool = False
     """Whether one of its tables was read from its first chunk to its last."""
+    is_request: bool = False
+    """Whether the sinks or a run requested it (the type ``resnapshot``), not a user's signal."""
 
     @property
     def key(self) -> SignalKey:
@@ -148,8 +150,8 @@ class OpenSnapshots:
 
     @property
     def requested(self) -> frozenset[str]:
-        """Tables that a request of the sinks or of a run has read again. Signals of users have times."""
-        left = (one.left for one in self.snapshots if one.aggregate == INCREMENTAL and one.sent_us is None)
+        """Tables that a request of the sinks or of a run has read again, and that are not read yet."""
+        left = (one.left for one in self.snapshots if one.is_request)
         return frozenset().union(*left)
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,7 +231,7 @@ class NotificationBuilder:
                     self._answers.fail(one.key, str(action["error"]))
             return
         if kind in ("execute-snapshot", "resnapshot"):
-            self._begin(key, INCREMENTAL, tables)
+            self._begin(key, INCREMENTAL, tables, is_request=kind == "resnapshot")
             self._report_unread(key, action, refused)
         elif kind == "stop-snapshot":
             self._stop(key, frozenset(tables))
@@ -242,7 +244,7 @@ class NotificationBuilder:
             more = {} if answer.reason is None else {"reason": answer.reason}
             self._add(key, SIGNAL, "DONE", signal_type=kind, **more)
 
-    def _begin(self, key: SignalKey, aggregate: str, tables: tuple[str, ...]) -> None:
+    def _begin(self, key: SignalKey, aggregate: str, tables: tuple[str, ...], *, is_request: bool = False) -> None:
         if not tables:
             return
         self._add(key, aggregate, "STARTED", data_collections=_list(tables))
@@ -251,7 +253,7 @@ class NotificationBuilder:
             if one.key == key:
                 self.open[index] = one.with_tables(tables)
                 return
-        self.open.append(_OpenSnapshot(key[0], aggregate, tables, tables, key[1]))
+        self.open.append(_OpenSnapshot(key[0], aggregate, tables, tables, key[1], is_request=is_request))
 
     def _report_unread(self, key: SignalKey, action: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
         """Report tables that the signal named and that are not read for it."""

@@ -19,7 +19,7 @@ __all__ = ["forget_position"]
 
 
 def forget_position(spark: SparkSession, lake: Lake, inbox: ControlFolder) -> None:
-    """Forget the stream's position. Users' signals stay; what the sinks requested is read anyway."""
+    """Forget the stream's position. Users' signals stay, also a pause; what the sinks requested is read anyway."""
     inbox.forget_position()
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     path = hadoop.Path(lake.checkpoint)

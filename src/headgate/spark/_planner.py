@@ -290,7 +290,7 @@ class Planner:
                 plan.enqueue(names, definitions, blocking=self._options.snapshot_cut == "start")
             for table in self._stale(resumed=resumed is not None):
                 plan.read_from_start(table)
-            plan.paused = resumed is not None and self._control is not None and self._control.sink_tables().paused
+            plan.paused = self._control is not None and self._control.sink_tables().paused
         plan.initial = str(had) if plan.reads.pending() else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
@@ -506,6 +506,7 @@ class Planner:
             plan.actions
             or (start.tables and start.tables != self._options.patterns)  # the sinks report tables that are left out
             or (planning.begins and any(read.state is ReadState.DEFERRED for read in plan.reads))
+            or (planning.begins and plan.paused and plan.reads.pending())  # they wait, perhaps for long
         )
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None

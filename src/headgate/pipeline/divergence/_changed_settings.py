@@ -10,7 +10,7 @@ the same.
 
 The columns are compared as the target names them at its source: the server may be ahead of the batches. The next change
 settles what that does not show: columns behind a hook, those of a table that ignores changes of columns, a column that
-is no longer excluded, a key that is no longer chosen, and settings of types.
+is no longer excluded, settings of types, and a chosen key of a table that has one: it may be the source's own since.
 
 A history keeps the columns that rules exclude or rename. It is read again once, until its newest rows lack them.
 
@@ -103,8 +103,8 @@ def _wanted(table: str, target: Target, policies: Policies) -> Definition:
     hook = policies.hook.spelled if policies.hook is not None else ""
     names = {name: column.source_name or name for name, column in target.columns.items()}
     of_source = [*dict.fromkeys(names.values())]  # a history has a column under each name that a rule gave it
-    chosen = policies.key if names and not hook else ()
-    by_source = {lower_name(names[name]): name for name in (*names, *target.key) if name in names}
+    chosen = policies.key if names and not target.key and not hook else ()
+    by_source = {lower_name(source): name for name, source in names.items()}
     written_key = tuple(by_source.get(lower_name(name), name) for name in chosen) or target.key
     key = tuple(of_source.index(names[name]) for name in written_key if name in names)
     source = TableDef(*split_table(table), tuple(Column(name, "") for name in of_source), key)
