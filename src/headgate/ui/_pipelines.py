@@ -95,9 +95,7 @@ class Watched:
         """Return the current state; a file that cannot be read is a ``problem``, not an error."""
         now_us = time.time_ns() // 1000
         try:
-            status = read_status(self.inbox, now_us)
-            if status is not None:
-                status.check_pipeline(self.inbox, self.name)
+            status = self._status(now_us)
             return PipelineView(self.name, now_us, status, signals=shown_signals(self.inbox, status))
         except HeadgateError as error:
             return PipelineView(self.name, now_us, None, error_line(error))
@@ -109,10 +107,18 @@ class Watched:
 
         :raises TargetError: the inbox is another pipeline's. HeadgateError, OSError: it cannot be read or written.
         """
-        status = read_status(self.inbox, time.time_ns() // 1000)
+        self._status(time.time_ns() // 1000)
+        submit(self.inbox, signal)
+
+    def _status(self, now_us: int) -> Status | None:
+        """Return the status in the inbox, if there is one.
+
+        :raises TargetError: it is another pipeline's. HeadgateError, OSError: it cannot be read.
+        """
+        status = read_status(self.inbox, now_us)
         if status is not None:
             status.check_pipeline(self.inbox, self.name)
-        submit(self.inbox, signal)
+        return status
 
 
 @dataclass(frozen=True)
